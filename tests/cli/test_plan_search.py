@@ -28,6 +28,7 @@ from tests.budgets import bounded
 from tests.cli.tiny_model import EXPERTS, write_model
 from tests.nonempty import nonempty
 from tests.samples import each_value
+from tests.workload.training.small import BALANCED
 
 _KEYS = {"layers": 6, "hidden": 512, "ffn": 1024, "global_batch": 48, "positions": "rotary"}
 _ON = ("--cluster", "small-a100", "--confirm", 0, "--plan", "pp1", "-q", "--json")
@@ -113,6 +114,21 @@ def test_the_bound_has_the_exchange_of_tokens(model):
         plan = rules.settle(tiny, parallel_plan(text), "megatron")
         step_ps = step_time(machine, tiny, plan, "megatron").step_ps
         assert 0.9 * step_ps < bound_ps(machine, tiny, plan, "megatron") <= step_ps
+
+
+def test_the_bound_has_the_auxiliary_loss_with_its_sums_over_gpus():
+    """In a tensor-parallel group; the sums are a quarter of the time that the loss takes."""
+    machine = target_machine(clusters.find("dgx-h100-superpod"), 16, ComputeTimes(find_gpu("h100"), pace=IN_STEPS))
+    times = []
+    for has_loss in (True, False):
+        parts = BALANCED.experts.model_copy(update={"auxiliary_loss": has_loss})
+        model = BALANCED.model_copy(update={"experts": parts})
+        plan = rules.settle(model, parallel_plan("tp2,sp,dp8,ep8,mb1,gb64,without=host"), "megatron")
+        step_ps = step_time(machine, model, plan, "megatron").step_ps
+        times.append((step_ps, bound_ps(machine, model, plan, "megatron")))
+    (step_ps, minimum_ps), (step_without_ps, minimum_without_ps) = times
+    assert minimum_ps <= step_ps
+    assert minimum_ps - minimum_without_ps > 0.9 * (step_ps - step_without_ps) > 0
 
 
 def _same(one, other):

@@ -286,6 +286,7 @@ def _collectives_ps(
         "tp": (plan.tp, 1),
         "adapters": (plan.tp, 1),
         "cp": (plan.cp, plan.tp),
+        "tp-cp": (plan.tp * plan.cp, 1),
         "ep": (plan.ep, plan.etp),
         "etp": (plan.etp, 1),
         "ep-domain": (plan.domain_members, plan.etp),

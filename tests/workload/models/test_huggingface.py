@@ -98,6 +98,22 @@ def test_a_config_is_the_model_of_the_library(read, config, name):
 
 
 @pytest.mark.parametrize(
+    ("keys", "groups", "biased"),
+    [
+        ({"n_group": 8, "topk_group": 3, "topk_method": "group_limited_greedy"}, (8, 3), False),
+        ({"n_group": 8, "topk_group": 4, "topk_method": "greedy"}, (0, 0), False),
+        ({"n_group": 1, "topk_group": 1}, (0, 0), True),
+        ({"n_group": None, "topk_group": None, "topk_method": None, "model_type": "deepseek_v2"}, (0, 0), False),
+    ],
+)
+def test_groups_of_experts_are_those_of_the_file(read, keys, groups, biased):
+    experts = read({**DEEPSEEK_V3, **keys}).experts
+    assert (experts.groups, experts.group_top_k) == groups
+    assert experts.expert_bias == biased
+    assert not read({**DEEPSEEK_V3, "aux_loss_alpha": 0}).experts.auxiliary_loss
+
+
+@pytest.mark.parametrize(
     ("config", "billions"),
     [
         (QWEN2_7B, 7.6156),

@@ -4,10 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi.workload import WorkloadError
 from nadi.workload.generators.models import Experts, LatentAttention, Model, architecture, find, names, operations
 from nadi.workload.generators.models.operations import training_flops
 from nadi.workload.generators.training import parallel_plan, rules
 from tests.budgets import bounded
+from tests.refusals import refused
 
 PUBLISHED = {
     "megatron-1.7b": (1.7, None),
@@ -186,3 +188,23 @@ def test_counts_are_those_of_matrices_one_by_one(model, sequence):
     assert operations.training_flops(model, 1, sequence) // 3 == expected
     causal = operations.training_flops(model, 1, sequence, causal=True) // 3
     assert expected - causal == model.layers * core * (sequence - 1) // (2 * sequence)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"groups": 4}, "groups is 4 and group_top_k 0; expected both, or neither"),
+        ({"group_top_k": 2}, "groups is 0 and group_top_k 2; expected both, or neither"),
+        ({"groups": 3, "group_top_k": 2}, "groups is 3; expected a divisor of count (8)"),
+        ({"groups": 2, "group_top_k": 3}, "group_top_k is 3; expected at most groups (2) and top_k (3)"),
+        ({"groups": 8, "group_top_k": 4}, "group_top_k is 4; expected at most groups (8) and top_k (3)"),
+        ({"groups": 4, "group_top_k": 1}, "top_k is 3; expected at most the 2 experts of group_top_k groups"),
+    ],
+)
+def test_impossible_groups_of_experts_are_refused(tmp_path, keys, message):
+    values = "".join(f"{key} = {value}\n" for key, value in {"count": 8, "top_k": 3, "ffn": 8, **keys}.items())
+    path = tmp_path / "model.toml"
+    path.write_text(f"layers = 2\nhidden = 8\nheads = 2\nvocab = 8\n[experts]\n{values}")
+    text = refused(WorkloadError, find, str(path))
+    assert message in text
+    assert "\n" not in text

@@ -27,7 +27,16 @@ DEEPSEEK = MIXTRAL.model_copy(
     }
 )
 PREDICTING = DEEPSEEK.model_copy(update={"name": "predicting", "mtp_layers": 1})
-MODELS = (GPT, LLAMA, MIXTRAL, DEEPSEEK, PREDICTING)
+BALANCED = PREDICTING.model_copy(
+    update={
+        "name": "balanced",
+        "experts": Experts(
+            count=8, top_k=3, ffn=32, shared=1, first_dense=1, groups=4, group_top_k=2, auxiliary_loss=True,
+            z_loss=True, expert_bias=True,
+        ),
+    }
+)  # fmt: skip
+MODELS = (GPT, LLAMA, MIXTRAL, DEEPSEEK, PREDICTING, BALANCED)
 
 _SIZES = (1, 2, 4)
 _CHOICES = {
@@ -55,6 +64,7 @@ _CHOICES = {
     "overlap_p2p": (True, True, False),
     "scatter_gather": (True, False),
     "bucket_bytes": (0, 50_000),
+    "dispatcher": ("auto", "deepep", "hybridep"),
     "imbalance": (0.0, 0.0, 1.2),
     "capacity": (0.0, 0.0, 1.0),
     "gather": ("tensor", "tensor", "list"),

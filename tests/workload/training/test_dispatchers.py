@@ -1,6 +1,6 @@
 """Dispatchers of tokens: copies by enumeration, published durations, hops between domains, pairs of passes."""
 
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, permutations
 
 import numpy as np
 import pytest
@@ -36,6 +36,49 @@ def test_a_token_goes_to_each_part_that_has_one_of_its_experts(count, top_k, par
     assert copies_per_token(Experts(count=count, top_k=top_k, ffn=1), parts) == pytest.approx(mean, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("count", "top_k", "groups", "group_top_k", "parts"),
+    [
+        *((6, 2, 3, 2, parts) for parts in (1, 3, 6)),
+        *((6, 3, 3, 2, parts) for parts in (3, 6)),
+        *((6, 3, 6, 3, parts) for parts in (2, 3, 6)),
+        *((6, 4, 6, 4, parts) for parts in (2, 3)),
+        *((6, 3, 2, 1, parts) for parts in (2, 6)),
+        (6, 4, 3, 2, 3),
+    ],
+)
+def test_a_token_goes_to_parts_of_its_groups_only(count, top_k, groups, group_top_k, parts):
+    """All orders of scores: the groups with the highest ones, of their experts the best, and the parts of these."""
+    size, reached = count // groups, []
+    for order in permutations(range(count)):  # experts in descending order of their scores
+        chosen = list(dict.fromkeys(expert // size for expert in order))[:group_top_k]
+        own = [expert for expert in order if expert // size in chosen][:top_k]
+        reached.append(len({expert // (count // parts) for expert in own}))
+    experts = Experts(count=count, top_k=top_k, ffn=1, groups=groups, group_top_k=group_top_k)
+    assert copies_per_token(experts, parts) == pytest.approx(sum(reached) / len(reached), rel=1e-12)
+
+
+@pytest.mark.parametrize("parts", [2, 4, 8, 16, 64])
+def test_deepseek_v3s_choice_of_groups_reaches_as_many_parts(parts):
+    """Its groups are those with the largest sums of their 2 best scores, of sigmoids; here of random ones."""
+    experts, tokens = find("deepseek-v3").experts, 10_000
+    scores = 1 / (1 + np.exp(-np.random.default_rng(1).standard_normal((tokens, experts.count))))
+    by_group = scores.reshape(tokens, experts.groups, -1)
+    best = np.sort(by_group, axis=2)[:, :, -(experts.top_k // experts.group_top_k) :].sum(axis=2)
+    limit = np.sort(best, axis=1)[:, [-experts.group_top_k]]
+    allowed = np.where((best >= limit)[:, :, np.newaxis], by_group, -1.0).reshape(tokens, -1)
+    own = np.argsort(allowed, axis=1)[:, -experts.top_k :] // (experts.count // parts)
+    mean = np.mean([len(set(token)) for token in own.tolist()])
+    assert copies_per_token(experts, parts) == pytest.approx(mean, rel=0.01)
+
+
+def test_parts_that_cut_groups_are_counted_without_groups():
+    experts = find("deepseek-v2").experts  # 160 experts in 8 groups of 20
+    alone = experts.model_copy(update={"groups": 0, "group_top_k": 0})
+    assert copies_per_token(experts, 20) == copies_per_token(alone, 20)
+    assert copies_per_token(experts, 40) < copies_per_token(alone, 40)
+
+
 def _moved(plan, name, model=QWEN):
     """The items of a dispatch or combine of one layer in the forward pass."""
     plan = rules.settle(model, parallel_plan(plan))
@@ -43,21 +86,103 @@ def _moved(plan, name, model=QWEN):
     return [item for item in items if isinstance(item, GroupCollective) and item.name.startswith(name)]
 
 
-@pytest.mark.parametrize(("ranks", "published_ms"), [(16, 1.64), (32, 3.66), (64, 6.2)])
-def test_hops_over_the_network_take_as_long_as_published(ranks, published_ms):
-    """Kernels of HybridEP on H100 (DeepEP, branch hybrid-ep, README): 4,096 tokens of 7,168, top 8, 8 experts a GPU.
+def _published_hops(ranks, dispatcher, experts):
+    """Hops of 4,096 tokens of 7,168 values with 8 experts each, as DeepEP's and HybridEP's authors measured them."""
+    model = DEEPSEEK.model_copy(update={"hidden": 7168, "experts": experts, "sequence": 4096})
+    plan = f"ep{ranks},dp{ranks},mb1,gb{ranks},seq4096,nvlink_domain=8,dispatcher={dispatcher}"
+    network, own, forwarded = nonempty(_moved(plan, "dispatch", model))
+    return network, own, forwarded
 
-    The table has bytes per second with the own host's copies, of which 58.7 MB leave for each other host.
+
+@pytest.mark.parametrize(
+    ("ranks", "dtype", "published_gbps"),
+    [
+        *((16, "", 71.71), (32, "", 57.69), (64, "", 49.97)),
+        *((16, ",fp8,dispatch_dtype=fp8", 68.48), (32, ",fp8,dispatch_dtype=fp8", 55.35)),
+        (64, ",fp8,dispatch_dtype=fp8", 46.52),
+    ],
+)
+def test_hops_over_the_network_take_as_long_as_published(ranks, dtype, published_gbps):
+    """Kernels of HybridEP on H100 with 16 multiprocessors and 8 experts a GPU (DeepEP, branch hybrid-ep, README).
+
+    The table has GB/s of a copy per host, the own host included; FP8 has 4 bytes of scale for 128 values.
     """
     layer = Experts(count=8 * ranks, top_k=8, ffn=2048)
-    model = DEEPSEEK.model_copy(update={"hidden": 7168, "experts": layer, "sequence": 4096})
-    hops = _moved(f"ep{ranks},dp{ranks},mb1,gb{ranks},seq4096,nvlink_domain=8,dispatcher=hybridep", "dispatch", model)
-    network, own, forwarded = nonempty(hops)
+    network, own, forwarded = _published_hops(ranks, f"hybridep{dtype}", layer)
     hosts = ranks // 8
+    published_ms = network.bytes / published_gbps / 1e6
     network_ms = network.bytes * (hosts - 1) / hosts / 50e9 * 1e3
     own_ms, forwarded_ms = (hop.bytes * 7 / 8 / 450e9 * 1e3 for hop in (own, forwarded))
     assert forwarded.needs == (network.key,)
+    assert own.bytes / (own.bytes + forwarded.bytes) == pytest.approx(1 / hosts)
     assert max(network_ms, own_ms) + forwarded_ms == pytest.approx(published_ms, rel=0.12)
+
+
+def test_deepeps_published_time_needs_groups_of_experts():
+    """DeepEP, docs/legacy.md: 64 H800, 256 experts, 4 of 8 groups, FP8: 51 GB/s of a copy per host, the own included.
+
+    The dispatch takes longer than the network alone, at 50 GB/s, and less time than the network and NVLink in turn, at
+    the 160 GB/s that the authors measured. Without groups the network alone would take longer.
+    """
+    grouped = find("deepseek-v3").experts
+    network, own, forwarded = _published_hops(64, "deepep,fp8,dispatch_dtype=fp8", grouped)
+    published_ms = network.bytes / 51e6
+    network_ms, nvlink_ms = network.bytes * 7 / 8 / 50e6, (own.bytes + forwarded.bytes) * 7 / 8 / 160e6
+    assert network_ms < published_ms < network_ms + nvlink_ms
+    alone = grouped.model_copy(update={"groups": 0, "group_top_k": 0})
+    assert _published_hops(64, "deepep,fp8,dispatch_dtype=fp8", alone)[0].bytes * 7 / 8 / 50e6 > published_ms
+
+
+def _operators(items, name):
+    """The kinds and shapes of operators of a layer's computations of a name."""
+    return [
+        (operator.kind, operator.shape, operator.dtype)
+        for item in items
+        if isinstance(item, Compute) and item.name == name
+        for operator in item.operators
+    ]
+
+
+@pytest.mark.parametrize(
+    "more", ["", ",scaling=current", ",mxfp8,fused_experts=true", ",imbalance=1", ",capacity=1", ",etp2"]
+)
+def test_dispatch_in_fp8_halves_the_forward_dispatch_alone(more):
+    """With a scale of 4 bytes for 128 values a dispatched value has 1 + 1 / 32 bytes instead of 2."""
+    exchanged, casts = {}, {}
+    for dtype in ("auto", "fp8"):
+        text = f"ep8,dp16,mb1,gb16,fp8,dispatcher=deepep,nvlink_domain=16,dispatch_dtype={dtype}{more}"
+        shard = stages.Shard(QWEN, rules.settle(QWEN, parallel_plan(text)))
+        passes = {"forward": experts.forward(shard, 1), "backward": experts.backward(shard, 1)}
+        exchanged[dtype] = {
+            (direction, item.name): item.bytes
+            for direction, items in passes.items()
+            for item in items
+            if isinstance(item, GroupCollective) and item.family != "tp-cp"
+        }
+        casts[dtype] = {
+            (direction, part): [each for each in _operators(items, part) if each[0] != "permute"]
+            for direction, items in passes.items()
+            for part in ("router", "experts", "experts-weights")
+        }
+    first = {
+        key for key in exchanged["fp8"] if key[0] == "forward" and ("dispatch" in key[1] or "all-gather" in key[1])
+    }
+    first -= {("forward", "router/ep:all-gather")}
+    assert len(first) == 1 + more.startswith(",etp")
+    for key, size in nonempty(exchanged["auto"].items()):
+        assert exchanged["fp8"][key] == pytest.approx(size * (33 / 64 if key in first else 1), rel=1e-6)
+    plain, fp8 = casts["auto"], casts["fp8"]
+    # Tokens are cast where they are; the experts' first product takes them, and its gradient has them by columns
+    rows = 4096 * 8 * shard.plan.etp if "imbalance" not in more else experts.flow(shard, 1).received
+    own, received = 4096 * 2048, rows * 2048
+    assert fp8["forward", "router"] == [*plain["forward", "router"], ("quantise", (own, 1, 1, 0), "fp8")]
+    cast = plain["forward", "experts"][0]
+    assert (cast[0], cast[1][0]) == ("quantise", received)
+    assert fp8["forward", "experts"] == plain["forward", "experts"][1:]
+    by_columns = ("elementwise", (received, 1, 1), "fp8")
+    assert fp8["backward", "experts-weights"] == [by_columns, *plain["backward", "experts-weights"]]
+    assert fp8["backward", "experts"] == plain["backward", "experts"]
+    assert fp8["backward", "router"] == plain["backward", "router"]
 
 
 def test_one_copy_per_host_crosses_the_network_and_one_per_gpu_arrives():
@@ -133,26 +258,26 @@ def test_the_forward_pass_of_a_pair_runs_beside_the_backward_passes_first_exchan
     assert exchange not in parents
 
 
-def _operators(plan, name, model=QWEN):
-    """The operators of a computation of one layer in both passes."""
-    shard = stages.Shard(model, rules.settle(model, parallel_plan(plan)))
+def _of_experts(plan):
+    """The operators of the experts of one layer in both passes."""
+    shard = stages.Shard(QWEN, rules.settle(QWEN, parallel_plan(plan)))
     items = [*experts.forward(shard, 0), *experts.backward(shard, 0)]
-    found = [item for item in items if isinstance(item, Compute) and item.name == name]
+    found = [item for item in items if isinstance(item, Compute) and item.name == "experts"]
     return [op for item in nonempty(found) for op in item.operators]
 
 
 def test_what_fused_products_save_is_copied_into_pages_and_back():
     plan, rows = "ep8,dp8,mb1,gb8,fp8,fused_experts=true", 4096 * 8
     saved_bytes = rows * ((2048 + 768) * 33 / 32 + 1536 * 2)  # operands in 8 bits with scales, the activation's input
-    copies = [op for op in _operators(plan, "experts") if op.kind == "copies"]
+    copies = [op for op in _of_experts(plan) if op.kind == "copies"]
     assert [op.bytes for op in copies] == pytest.approx([2 * saved_bytes] * 2, rel=1e-6)
-    without = _operators(f"{plan},without=paging", "experts")
+    without = _of_experts(f"{plan},without=paging")
     assert not any(op.kind == "copies" for op in without)
 
 
 @pytest.mark.parametrize(("scaling", "casts"), [("current", 16), ("mxfp8", 1), ("delayed", 1)])
 def test_each_experts_values_are_cast_alone_if_their_maximum_has_to_be_found(scaling, casts):
-    operators = _operators(f"ep8,dp8,mb1,gb8,scaling={scaling},fused_experts=false", "experts")
+    operators = _of_experts(f"ep8,dp8,mb1,gb8,scaling={scaling},fused_experts=false")
     first = [op for op in operators if op.kind == "quantise" and op.shape[0] * casts == 4096 * 8 * 2048]
     assert len(first) == casts
 
@@ -255,6 +380,13 @@ def test_the_machine_of_a_fabric_has_the_gpus_of_a_host():
         (QWEN, "ep8,dp8,overlap_ep=true,pp2", "overlap_ep with pp 2 and vpp 1, expected vpp above 1"),
         (QWEN, "ep8,dp8,fused_experts=true", "fused_experts with bf16, expected fp8"),
         (find("llama3-8b"), "dp8,overlap_ep=true", "overlap_ep is true, expected false, as the model has no experts"),
+        (
+            QWEN,
+            "ep8,dp8,fp8,dispatch_dtype=fp8",
+            "dispatcher auto, expected deepep or hybridep, or dispatch_dtype=auto",
+        ),
+        (QWEN, "ep8,dp8,dispatcher=deepep,dispatch_dtype=fp8", "dispatch_dtype is fp8 with dtype bf16, expected fp8"),
+        (find("llama3-8b"), "dp8,fp8,dispatch_dtype=fp8", "dispatch_dtype is fp8 with a model without experts"),
     ],
 )
 def test_plans_without_an_exchange_to_overlap_are_refused(model, plan, message):

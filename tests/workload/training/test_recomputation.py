@@ -228,3 +228,13 @@ def test_modules_have_one_order_and_the_core_alone_is_selective():
     assert str(parallel_plan("recompute=layernorm+moe_act+layernorm")) == "recompute=moe_act+layernorm"
     assert str(parallel_plan("recompute=core_attn")) == "recompute=selective"
     assert parallel_plan("recompute=core_attn") == parallel_plan("recompute=selective")
+
+
+@pytest.mark.parametrize(("model", "plan"), [(DEEPSEEK, "tp2,dp4,gb16"), (LLAMA, "tp2,dp4,gb16,fp8")])
+def test_sums_that_per_op_repeats_without_their_product_are_not_cut(model, plan):
+    """The all-reduce after a product that is saved has nothing to overlap."""
+    found = {}
+    for overlaps in ("false", "true"):
+        text = f"{plan},recompute=per-op,overlap_tp={overlaps}"
+        found[overlaps] = sent(generate(model, parallel_plan(text), "fsdp"))["tp:all-reduce", "backward"]
+    assert found["true"] == found["false"] > 0

@@ -24,7 +24,7 @@ from nadi.workload.generators.training.stages import Shard, chunks, families, ne
 from nadi.workload.generators.training.units import units
 from tests.budgets import bounded
 from tests.nonempty import nonempty
-from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, cases
+from tests.workload.training.small import BALANCED, DEEPSEEK, GPT, LLAMA, MIXTRAL, cases
 
 NAME = re.compile(r"step\d+/(?:optimizer|(?:forward|backward|backward-weights)(?:/mb\d+)?)/[a-z0-9:/-]+")
 AXES = {"tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world", "memory"}
@@ -64,6 +64,12 @@ def test_nodes_say_what_they_are_and_do(case):
                 continue
             assert trace.num_ops[row] == sum(operator.flops for operator in done if operator.kind in PRODUCTS)
             assert trace.tensor_size[row] == sum(operator.bytes for operator in done) > 0
+
+
+@pytest.mark.parametrize("more", ["", ",dispatcher=deepep,nvlink_domain=4", ",overlap_tp=true"])
+def test_layers_with_most_nodes_have_no_more_than_estimated(more):
+    plan = parallel_plan(f"tp4,dp2,cp2,ep4,etp2,gb64,sp,recompute=full,context=a2a{more}")
+    assert sum(map(len, generate(BALANCED, plan).traces)) <= nodes_at_most(BALANCED, plan)
 
 
 @bounded(15)

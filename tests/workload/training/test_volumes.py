@@ -10,7 +10,7 @@ from nadi.workload.compute.operators import PRODUCTS
 from nadi.workload.generators.models import find, names, operations
 from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.models.operations import training_flops
-from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training import experts, parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.item_lists import Compute
 from nadi.workload.generators.training.parameters import held, trained
@@ -19,7 +19,7 @@ from nadi.workload.generators.training.stages import Shard, chunks, micro_batche
 from nadi.workload.generators.training.units import units
 from tests.budgets import bounded
 from tests.nonempty import nonempty
-from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, cases, flops, moved, sent
+from tests.workload.training.small import BALANCED, DEEPSEEK, GPT, LLAMA, MIXTRAL, PREDICTING, cases, flops, moved, sent
 
 _ACTIVATION, _GRADIENT = 2, 4
 
@@ -137,6 +137,64 @@ def test_experts_exchange_each_token_top_k_times(model, more):
     assert found["ep:all-to-all", "backward"] == 2 * one
     assert found["etp:all-gather", "forward"] == (one if plan.etp > 1 else 0)
     assert found["etp:reduce-scatter", "forward"] == (one * plan.etp if plan.etp > 1 else 0)
+
+
+@pytest.mark.parametrize("plan", ["dp4,gb8", "tp2,sp,dp2,gb8", "cp2,dp2,gb8", "tp2,sp,cp2,dp2,pp2,gb8"])
+def test_an_auxiliary_loss_sums_counts_of_tokens_over_a_micro_batch(plan):
+    """8 bytes per expert over the GPUs with the sequences of a micro-batch, once per layer with experts."""
+    plan, found = volume(BALANCED, plan)
+    _, alone = volume(PREDICTING, str(plan))
+    sequences = plan.tp * plan.cp  # GPUs with the same sequences
+    layers = BALANCED.layers - BALANCED.experts.first_dense + BALANCED.mtp_layers
+    key = "tp:all-reduce" if plan.tp > 1 else "cp:all-reduce", "forward"
+    counts = plan.global_batch * layers * sequences * 8 * BALANCED.experts.count if sequences > 1 else 0
+    assert found[key] - alone[key] == counts
+
+
+@pytest.mark.parametrize("plan", ["dp4,gb8", "tp2,sp,pp2,dp2,gb8", "pp2,vpp2,dp2,gb8", "pp2,dualpipe,dp2,gb16", "gb2"])
+def test_biases_of_experts_follow_the_tokens_of_a_step(plan):
+    """4 bytes per expert and layer over all GPUs that have the layer, once per step."""
+    plan, found = volume(BALANCED, plan)
+    _, alone = volume(PREDICTING, str(plan))
+    twice = 2 if plan.is_mirrored else 1
+    layers = BALANCED.layers - BALANCED.experts.first_dense + BALANCED.mtp_layers
+    key = "world:all-reduce", "optimizer"
+    expected = layers * BALANCED.experts.count * 4 * plan.tp * plan.cp * plan.dp * twice if plan.gpus > plan.pp else 0
+    assert found[key] - alone[key] == expected
+
+
+def test_losses_and_groups_pass_over_the_routers_scores():
+    """Bytes of the router per score: each pass of Transformer Engine's kernels (common/fused_router), in FP32."""
+    plan = rules.settle(BALANCED, parallel_plan("dp2,gb2"))
+    scores = BALANCED.sequence * BALANCED.experts.count
+
+    def router_bytes(**keys):
+        parts = BALANCED.experts.model_copy(
+            update={"auxiliary_loss": False, "z_loss": False, "expert_bias": False, **keys}
+        )
+        shard = Shard(BALANCED.model_copy(update={"experts": parts}), plan)
+        return [
+            sum(
+                op.bytes
+                for item in items
+                if isinstance(item, Compute) and item.name == "router"
+                for op in item.operators
+            )
+            for items in (experts.forward(shard, 1), experts.backward(shard, 1))
+        ]
+
+    plain = router_bytes()
+    for keys, forward, backward in [
+        ({"groups": 0, "group_top_k": 0}, -4, 0),
+        ({"z_loss": True}, 4, 8 + 12),
+        ({"expert_bias": True}, 1, 0),
+        ({"auxiliary_loss": True}, 12 + 2 + 4, 4 + 12 + 12),
+    ]:
+        found = router_bytes(**keys)
+        assert [after - before for before, after in zip(plain, found, strict=True)] == [
+            forward * scores,
+            backward * scores,
+        ]
 
 
 @pytest.mark.parametrize("cp", [2, 4])

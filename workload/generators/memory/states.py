@@ -293,7 +293,7 @@ def _experts(shard: Shard) -> dict[str, _Mlp]:
     # outputs are not kept.
     experts, hidden, rows = shard.experts, shard.model.hidden, expert_rows(shard)
     inner = (2 if shard.model.is_gated else 1) * experts.ffn // shard.plan.etp
-    scores = FP32_BYTES * shard.rows * experts.count
+    scores = FP32_BYTES * shard.rows * experts.count * (1 + experts.auxiliary_loss)
     routed = _Mlp(
         inner=scores + rows * (shard.operand_bytes * hidden + _inner_bytes(shard) * inner),
         outer=rows * shard.operand_bytes * experts.ffn // shard.plan.etp,

@@ -45,12 +45,33 @@ class Experts(ModelPart):
     shared_gate: bool = False  # Whether a gate with one row weights the output of the shared experts (Qwen2-MoE)
     first_dense: CountFromZero = 0  # Number of layers at the beginning that have a plain MLP
     every: Count = 1  # Period of the layers with experts after the first ones: 1 = all of them, 2 = every second one
+    # Number of equal groups of consecutive experts, and maximum number of groups from which a token takes its experts;
+    # 0 = no groups (DeepSeek-V2, arXiv 2405.04434, section 2.2.2; DeepSeek-V3, arXiv 2412.19437, section 2.1.2)
+    groups: CountFromZero = 0
+    group_top_k: CountFromZero = 0
+    auxiliary_loss: bool = False  # Whether training adds a loss that balances the experts' loads (arXiv 2101.03961)
+    z_loss: bool = False  # Whether training adds a loss that keeps the router's scores small (arXiv 2202.08906)
+    # Whether a bias per expert balances the loads, updated once per step from the tokens of each (arXiv 2408.15664)
+    expert_bias: bool = False
 
     @model_validator(mode="after")
     def _routed(self) -> Self:
-        """Return the experts, once checked: a token is not sent to more of them than there are."""
+        """Return the experts, once checked: they, and the groups of a token, suffice for its number of experts."""
         if self.top_k > self.count:
             raise ValueError(f"top_k is {self.top_k}; expected at most count ({self.count})")
+        if bool(self.groups) != bool(self.group_top_k):
+            raise ValueError(f"groups is {self.groups} and group_top_k {self.group_top_k}; expected both, or neither")
+        if not self.groups:
+            return self
+        if self.count % self.groups:
+            raise ValueError(f"groups is {self.groups}; expected a divisor of count ({self.count})")
+        if self.group_top_k > min(self.groups, self.top_k):
+            raise ValueError(
+                f"group_top_k is {self.group_top_k}; expected at most groups ({self.groups}) and top_k ({self.top_k})"
+            )
+        chosen = self.count // self.groups * self.group_top_k
+        if self.top_k > chosen:
+            raise ValueError(f"top_k is {self.top_k}; expected at most the {chosen} experts of group_top_k groups")
         return self
 
     @property

@@ -41,9 +41,9 @@ _NOT_MODELLED = (
 _UNIMPORTANT = (
     "architectures", "attn_implementation", "auto_map", "aux", "bos", "class", "decoder_start", "dropout", "dtype",
     "ep_size", "eos", "eps", "exclude", "finetun", "forced", "gradient", "id2label", "init", "is_", "keys_to_ignore",
-    "label", "max_window_layers", "model_type", "n_group", "name", "norm_topk", "original_max", "output_", "pad_",
+    "label", "max_window_layers", "model_type", "name", "norm_topk", "original_max", "output_", "pad_",
     "partial_rotary", "pdrop", "prefix", "pretraining_tp", "problem", "return", "rope", "rotary", "router_",
-    "routed_scaling", "scoring", "seq_aux", "summary", "task_", "tokenizer", "topk_", "torch", "transformers_",
+    "routed_scaling", "scoring", "seq_aux", "summary", "task_", "tokenizer", "torch", "transformers_",
     "unk", "use_cache", "use_sliding_window", "mlp_only_layers", "moe_layer_freq", "reorder", "scale_attn", "n_ctx",
 )  # fmt: skip
 """Substrings of the names of keys that change neither the work nor the memory of a model."""
@@ -117,6 +117,17 @@ class _CheckedConfig:
             raise WorkloadError(f"{self._path}: {key} is {json.dumps(value)[:40]}, expected an integer")
         return value
 
+    def has_loss(self, key: str) -> bool:
+        """Return whether the factor of a loss is above 0, as it is by default in `transformers`.
+
+        Args:
+            key: The name of the key that has the factor.
+        """
+        factor = self.get(key, 1)
+        if not isinstance(factor, (int, float)):
+            raise WorkloadError(f"{self._path}: {key} is {json.dumps(factor)[:40]}, expected a number")
+        return factor > 0
+
     def activation(self, key: str, gated: Mapping[str, str] | None = None) -> str:
         """Return the model's activation. Raises WorkloadError: it is unknown.
 
@@ -170,6 +181,7 @@ def _mixtral(config: _CheckedConfig) -> Fields:
         "count": config["num_local_experts"],
         "top_k": config["num_experts_per_tok"],
         "ffn": config["intermediate_size"],
+        "auxiliary_loss": config.has_loss("router_aux_loss_coef"),
     }
     return {**_llama(config), "experts": experts}
 
@@ -188,7 +200,11 @@ def _qwen_experts(config: _CheckedConfig) -> Fields:
         "shared_gate": shared > 0,
         "first_dense": step - 1,
         "every": step,
+        "auxiliary_loss": config.has_loss("router_aux_loss_coef"),
     }
+
+
+_BIASED = "noaux_tc"  # DeepSeek-V3's way to choose experts, by groups and with a bias of each expert
 
 
 def _deepseek(config: _CheckedConfig) -> Fields:
@@ -200,6 +216,9 @@ def _deepseek(config: _CheckedConfig) -> Fields:
         "rope_dim": config["qk_rope_head_dim"],
         "value_dim": config["v_head_dim"],
     }
+    is_v3 = config["model_type"] == "deepseek_v3"
+    method = config.get("topk_method", _BIASED if is_v3 else "greedy")
+    groups = {"groups": config.number("n_group", 8 * is_v3), "group_top_k": config.number("topk_group", 4 * is_v3)}
     experts = {
         "count": config["n_routed_experts"],
         "top_k": config["num_experts_per_tok"],
@@ -207,6 +226,9 @@ def _deepseek(config: _CheckedConfig) -> Fields:
         "shared": config.get("n_shared_experts", 0),
         "first_dense": config.get("first_k_dense_replace", 0),
         "every": config.get("moe_layer_freq", 1),
+        "auxiliary_loss": config.has_loss("aux_loss_alpha"),
+        "expert_bias": method == _BIASED,
+        **(groups if method != "greedy" and groups["groups"] != 1 else {}),
     }
     mtp_layers = config.get("num_nextn_predict_layers", 0)
     return {**_llama(config), "head_dim": 0, "latent": latent, "experts": experts, "mtp_layers": mtp_layers}

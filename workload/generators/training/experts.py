@@ -56,9 +56,10 @@ def forward(shard: Shard, layer: int) -> Items:
     experts, h = shard.experts, shard.model.hidden
     tokens = flow(shard, layer)
     rows = tokens.received * shard.plan.etp
-    dispatch, dispatched = dispatchers.moved(shard, "dispatch", tokens)
+    dispatch, dispatched = dispatchers.moved(shard, "dispatch", tokens, quantised=True)
     combine, combined = dispatchers.moved(shard, "combine", tokens)
-    by_expert, paged = dispatchers.sorted_by_expert(shard, tokens), _paged(shard, rows)
+    by_expert = dispatchers.sorted_by_expert(shard, tokens, quantised=True)
+    back, paged = dispatchers.sorted_by_expert(shard, tokens), _paged(shard, rows)
     return [
         Compute("mlp-norm", (shard.operator("norm", shard.rows, h),)),
         *(
@@ -66,11 +67,12 @@ def forward(shard: Shard, layer: int) -> Items:
             if experts.shared_width
             else []
         ),
-        Compute("router", (*_router(shard), *dispatchers.copied(shard, tokens))),
+        *_router(shard),
+        Compute("router", dispatchers.copied(shard, tokens, quantised=True)),
         *dispatchers.announced(shard),
         *dispatch,
-        *_shared(shard, tokens, CollectiveCommType.ALL_GATHER),
-        Compute("experts", (*by_expert, *_forward_products(shard, rows), *by_expert, *paged), dispatched),
+        *_shared(shard, tokens, CollectiveCommType.ALL_GATHER, quantised=True),
+        Compute("experts", (*by_expert, *_forward_products(shard, rows), *back, *paged), dispatched),
         *_shared(shard, tokens, CollectiveCommType.REDUCE_SCATTER),
         *combine,
         Compute("combine", dispatchers.copied(shard, tokens), combined),
@@ -93,7 +95,6 @@ def backward(shard: Shard, layer: int) -> Items:
     key = ""
     if experts.shared_width:
         shared, key = linear.matrices_backward(shard, "shared-experts", experts.shared_width // shard.plan.tp)
-    router = shard.operator("gemm", shard.routed_rows, h, experts.count)
     dispatch, dispatched = dispatchers.moved(shard, "dispatch", tokens)
     combine, combined = dispatchers.moved(shard, "combine", tokens)
     by_expert, paged = dispatchers.sorted_by_expert(shard, tokens), _paged(shard, rows)
@@ -105,7 +106,7 @@ def backward(shard: Shard, layer: int) -> Items:
         *_shared(shard, tokens, CollectiveCommType.REDUCE_SCATTER),
         *combine,
         weights_product(shard, "experts", _weight_products(shard, rows), casts=_gradient_casts(shard, rows)),
-        Compute("router", (*dispatchers.copied(shard, tokens), router), combined),
+        Compute("router", (*dispatchers.copied(shard, tokens), *_router_gradient(shard)), combined),
         *_rejoin(shard),
         weights_product(shard, "router", (shard.operator("gemm", experts.count, h, shard.routed_rows),)),
         *shared,
@@ -120,11 +121,43 @@ def _rejoin(shard: Shard) -> Items:
     return [] if shard.plan.sequence_parallel else all_gather(shard, "combine", shard.tokens * shard.model.hidden)
 
 
-def _router(shard: Shard) -> Operators:
-    """Return the router's scores, never in FP8 (Megatron-LM, core/transformer/moe/router.py), and choice of experts."""
+def _router(shard: Shard) -> Items:
+    """Return the router's scores, never in FP8 (Megatron-LM, core/transformer/moe/router.py), its choice and losses."""
+    # Memory traffic of each pass over a score per token and expert, as of Transformer Engine's fused kernels
+    # (common/fused_router; moe_router_fusion of NVIDIA's recipes). The choice in groups reads the scores once more. The
+    # auxiliary loss has normalised scores, another copy of them for the backward pass, and a byte that tells whether an
+    # expert was chosen; the bytes are counted by expert, the counts summed over the GPUs with the same sequences.
+    experts, plan = shard.experts, shard.plan
+    values = shard.routed_rows * experts.count
+    operators = [
+        shard.operator("gemm", shard.routed_rows, experts.count, shard.model.hidden),
+        shard.operator("routing", shard.routed_rows, experts.count, experts.top_k),
+        *([Operator("elementwise", (values, 1, 0), "fp32")] if experts.groups else []),
+        *([Operator("elementwise", (values, 1, 0), "fp32")] if experts.z_loss else []),
+        *([Operator("elementwise", (values, 1, 0), "int8")] if experts.expert_bias else []),
+    ]
+    if not experts.auxiliary_loss:
+        return [Compute("router", tuple(operators))]
+    operators += [Operator("elementwise", (values, 1, 2), "fp32"), Operator("elementwise", (values, 1, 1), "int8")]
+    name = f"router/{'tp' if plan.tp > 1 else 'cp'}:all-reduce"
+    counts = GroupCollective(name, CollectiveCommType.ALL_REDUCE, experts.count * dispatchers.COUNT_BYTES, "tp-cp")
+    loss = Operator("elementwise", (values, 1, 0), "fp32")
+    return [
+        Compute("router", tuple(operators)),
+        *([counts] if plan.tp * plan.cp > 1 else []),
+        Compute("router", (loss,)),
+    ]
+
+
+def _router_gradient(shard: Shard) -> Operators:
+    """Return the gradients of the router's losses, each with its addition, and of the router's input."""
     experts = shard.experts
-    scores = shard.operator("gemm", shard.routed_rows, experts.count, shard.model.hidden)
-    return scores, shard.operator("routing", shard.routed_rows, experts.count, experts.top_k)
+    values = shard.routed_rows * experts.count
+    # The auxiliary loss writes the gradient of each normalised score, and takes it through the normalisation
+    passes = [(0, 1), (2, 1), (2, 1)] if experts.auxiliary_loss else []
+    passes += [(1, 1), (2, 1)] if experts.z_loss else []
+    losses = (Operator("elementwise", (values, *each), "fp32") for each in passes)
+    return (*losses, shard.operator("gemm", shard.routed_rows, shard.model.hidden, experts.count))
 
 
 def _sizes(shard: Shard) -> tuple[int, int, int]:
@@ -181,7 +214,7 @@ def _forward_products(shard: Shard, rows: int) -> Operators:
     """Return both products of the GPU's experts, the activation between them, and the casts of their inputs."""
     h, both, width = _sizes(shard)
     return (
-        *_casts(shard, rows * h),
+        *(() if shard.plan.dispatches_fp8 else _casts(shard, rows * h)),
         *_per_expert(shard, rows, lambda m: (m, both, h)),
         *activation(shard, rows),
         *_per_expert(shard, rows, lambda m: (m, h, width)),
@@ -231,7 +264,9 @@ def _output_bias(shard: Shard, rows: int, reads: int, writes: int) -> Operators:
 def _gradient_casts(shard: Shard, rows: int) -> Operators:
     """Return the casts of gradients for the gradients of weights, all of which fused products contain but the first."""
     h, both, _ = _sizes(shard)
-    return _casts(shard, rows * h) if shard.plan.fused_experts else _casts(shard, rows * h, rows * both)
+    by_columns = (Operator("elementwise", (rows * h, 1, 1), "fp8"),) if shard.plan.dispatches_fp8 else ()
+    gradients = _casts(shard, rows * h) if shard.plan.fused_experts else _casts(shard, rows * h, rows * both)
+    return (*by_columns, *gradients)
 
 
 def _weight_products(shard: Shard, rows: int) -> Operators:
@@ -273,11 +308,11 @@ def product(shard: Shard, local: int, rows: int, n: int, k: int) -> Operator:
     return Operator("grouped-gemm", (local, rows, n, k), shard.plan.dtype)
 
 
-def _shared(shard: Shard, tokens: ExpertTokens, kind: CollectiveCommType) -> Items:
+def _shared(shard: Shard, tokens: ExpertTokens, kind: CollectiveCommType, *, quantised: bool = False) -> Items:
     """Return the collective before (all-gather) or after (reduce-scatter) an expert that several GPUs share."""
     if shard.plan.etp == 1 or not tokens.received:
         return []
-    size = tokens.received * shard.model.hidden * shard.value_bytes
+    size = tokens.received * dispatchers.row_bytes(shard, quantised=quantised)
     if kind == CollectiveCommType.ALL_GATHER:
         return [GroupCollective("experts/etp:all-gather", kind, size, "etp")]
     return [GroupCollective("experts/etp:reduce-scatter", kind, size * shard.plan.etp, "etp")]

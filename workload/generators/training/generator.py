@@ -21,10 +21,18 @@ from nadi.workload.trace_sets.trace_set import TraceSet
 
 NODE_BYTES = 400  # Bytes of memory per node while a trace is generated and written, measured with traces of 10^6 nodes
 _NODES_PER_LAYER, _NODES_PER_LAYER_IN_PIECES = 50, 130
-"""Maximum number of nodes per layer and micro-batch over all plans, without and with overlap_tp; nodes of context
-parallelism do not count."""
+"""Maximum number of nodes per layer and micro-batch over all plans, without and with overlap_tp; nodes of a ring of
+context parallelism do not count."""
+_NODES_OF_EXPERTS = 20
+"""Additional nodes per layer with experts; 69 are those of latent attention with all-to-alls of heads, shared experts,
+`sp`, `etp` and full recomputation."""
 _NODES_OF_ADAPTERS = 20
 """Additional nodes per layer with LoRA: collectives and computations of two adapters, forward twice and backward."""
+_NODES_OF_HOPS = 16
+"""Additional nodes per layer where tokens move in two hops: two collectives for each exchange of the forward pass, its
+repetition and the backward pass, and computations that no longer join the ones before."""
+_NODES_OF_COUNTS = 4
+"""Additional nodes per layer with an auxiliary loss, forward and repeated: the sum of counts, the loss after it."""
 _FSDP_COPIES_PER_LAYER = 6
 """Copies between tensors and flat buffers (`item_lists`): out in forward, recomputation and backward, gradients in, for
 parameters with and without experts."""
@@ -50,6 +58,9 @@ def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "mega
     # In a ring of at least 3, the first and the last NPU have other relative neighbours than those between.
     traces_per_stage = (min(plan.cp, 3) if plan.context == "ring" else 1) * (plan.ep if plan.imbalance else 1)
     per_layer += _NODES_OF_ADAPTERS if plan.lora else 0
+    per_layer += _NODES_OF_EXPERTS if model.experts is not None else 0
+    per_layer += 0 if plan.sends_copies or plan.domain_members == plan.ep else _NODES_OF_HOPS
+    per_layer += _NODES_OF_COUNTS if model.experts is not None and model.experts.auxiliary_loss else 0
     per_layer += _FSDP_COPIES_PER_LAYER if framework == "fsdp" else 0
     per_layer += 2 if plan.shard_copies > 1 else 0  # all-reduces between copies of shards, without and with experts
     if plan.gather == "list":

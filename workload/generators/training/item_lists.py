@@ -287,7 +287,7 @@ def _is_waited_for(item: object, *kinds: CollectiveCommType) -> bool:
 
 
 def _is_by_rows(item: Compute) -> bool:
-    return all(operator.kind in _BY_ROWS for operator in item.operators)
+    return bool(item.operators) and all(operator.kind in _BY_ROWS for operator in item.operators)
 
 
 def _gathered(gather: GroupCollective, compute: Compute, number: int) -> Items:

@@ -101,6 +101,8 @@ class ParallelPlan(BaseModel):
     # How tokens get to their experts (workload.generators.training.dispatchers); auto = as NVIDIA's guide says for the
     # machine
     dispatcher: Literal["auto", "all-to-all", "deepep", "hybridep"] = "auto"
+    # Data type of tokens that DeepEP or HybridEP bring to their experts in the forward pass: auto = that of activations
+    dispatch_dtype: Literal["auto", "fp8"] = "auto"
     # Number of consecutive GPUs that NVLink connects, within which DeepEP and HybridEP forward tokens; 0 = that of the
     # machine, 8 without one
     nvlink_domain: Number = 0
@@ -177,6 +179,11 @@ class ParallelPlan(BaseModel):
         """Whether the dispatcher sends one copy of a token per expert; else one per GPU with some of its experts."""
         # Numbers of copies per GPU are not modelled where experts are not equally popular
         return self.dispatcher not in {"deepep", "hybridep"} or bool(self.imbalance)
+
+    @property
+    def dispatches_fp8(self) -> bool:
+        """Whether GPUs exchange the tokens of a forward pass in FP8."""
+        return self.dispatch_dtype == "fp8" and self.ep > 1
 
     @property
     def domain_members(self) -> int:

@@ -269,6 +269,21 @@ def _exchange_rules(model: Model, plan: ParallelPlan, framework: Framework) -> I
         yield f"fused_experts with {plan.dtype}, expected fp8, or fused_experts=false"
 
 
+def _dispatch_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Yield the broken rules for the data type of tokens that are dispatched."""
+    if plan.dispatch_dtype != "fp8":
+        return
+    actual = "dispatch_dtype is fp8 with"
+    if model.experts is None:
+        yield f"{actual} a model without experts, expected auto"
+    elif framework == "inference":
+        yield f"{actual} inference, expected auto"
+    elif plan.dispatcher not in {"deepep", "hybridep"}:
+        yield f"{actual} dispatcher {plan.dispatcher}, expected deepep or hybridep, or dispatch_dtype=auto"
+    elif plan.dtype != "fp8":  # products in 16 bits would need another pass over the tokens
+        yield f"{actual} dtype {plan.dtype}, expected fp8, or dispatch_dtype=auto"
+
+
 def _pipeline_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
     """Yield the broken rules for the pipeline's schedule and its stages."""
     schedule = plan.pipeline_schedule
@@ -464,6 +479,7 @@ _RULES: tuple[Callable[[Model, ParallelPlan, Framework], Iterator[str]], ...] = 
     _tensor_rules,
     _expert_rules,
     _exchange_rules,
+    _dispatch_rules,
     _pipeline_rules,
     _sequence_rules,
     _batch_rules,

@@ -312,6 +312,8 @@ def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
       are next to each other, and those that hold the same shard (the dimensions of torchtitan's mesh),
     - model: all stages and the tensor-parallel group of one replica,
     - embedding: NPUs with the same rank in the first and the last stage,
+    - tp-cp: the GPUs that share a micro-batch's sequences; stage: all GPUs of a stage, with DualPipe also those of the
+      stage with the same slices,
     - world: all NPUs,
     - dp-other, edp-other: with DualPipe two stages hold each slice of the model, and their replicas form one group; dp
       and edp are for the slices of the first half, dp-other and edp-other for those of the second half.
@@ -328,6 +330,8 @@ def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
         "pp": npus.transpose(1, 2, 3, 0),
         "model": npus.transpose(1, 2, 0, 3).reshape(plan.dp, plan.cp, -1),
         "embedding": npus[[0, -1]].transpose(1, 2, 3, 0) if plan.pp > 1 else npus[..., :0],
+        "tp-cp": npus.reshape(plan.pp, plan.dp, -1),
+        "stage": npus.reshape(plan.pp, -1),
         "world": npus.reshape(1, -1),
         "ep": experts.transpose(0, 1, 3, 2),
         "etp": experts,
@@ -339,6 +343,7 @@ def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
     if plan.is_mirrored:
         # Stage s and stage pp - 1 - s hold the same slices: their replicas form one group
         mirrored = np.concatenate([npus, npus[::-1]], axis=1)[: plan.pp // 2]
+        by_axis["stage"] = mirrored.reshape(plan.pp // 2, -1)
         by_axis["dp"] = by_axis["dp-other"] = mirrored.transpose(0, 3, 1, 2).reshape(-1, 2 * plan.dp * plan.cp)
         twice = np.concatenate([experts, experts[::-1]], axis=1)[: plan.pp // 2]
         by_axis["edp"] = by_axis["edp-other"] = twice.transpose(0, 2, 3, 1)

@@ -20,7 +20,7 @@ from nadi.workload.generators.training.item_lists import (
 )
 from nadi.workload.generators.training.replicas import Replicas
 from nadi.workload.generators.training.software import HostWork, profile
-from nadi.workload.generators.training.stages import Shard
+from nadi.workload.generators.training.stages import Shard, stage_size
 from nadi.workload.generators.training.units import ModelUnit
 
 _HOST_BYTES_PER_MICRO = 51_200
@@ -109,6 +109,7 @@ def items(shard: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas]
     return [
         *_norms(shard, replicas),
         *_tied_embedding(shard, replicas, is_at_an_end=is_at_an_end),
+        *_expert_biases(shard, replicas),
         *([] if "optimizer" in shard.plan.without else _update(shard, replicas, own)),
         *_loop(shard, replicas),
         *(item for each in replicas if not each.gathers_beside for item in each.gathers(is_overlapped=False)),
@@ -227,6 +228,21 @@ def _tied_embedding(shard: Shard, replicas: Sequence[Replicas], *, is_at_an_end:
     if replicas[0].shares_parameters:
         size = -(-size // replicas[0].shards(is_expert=False))
     return [GroupCollective("embedding:all-reduce", CollectiveCommType.ALL_REDUCE, size, "embedding")]
+
+
+def _expert_biases(shard: Shard, replicas: Sequence[Replicas]) -> Items:
+    """Return the sum of the tokens of each expert over the stage's GPUs, and the update of the experts' biases."""
+    # Megatron-Core, _update_router_expert_bias of core/distributed/finalize_model_grads.py
+    if shard.model.experts is None or not shard.model.experts.expert_bias:
+        return []
+    layers = sum(any(tensor.is_expert for tensor in unit.tensors) for each in replicas for unit in each.units)
+    count = layers * shard.experts.count
+    if not count:
+        return []
+    size, kind = count * _NUMBER_BYTES, CollectiveCommType.ALL_REDUCE
+    is_alone = stage_size(shard.plan) == 1 and not shard.plan.is_mirrored
+    counts = [] if is_alone else [GroupCollective("expert-bias/world:all-reduce", kind, size, "stage")]
+    return [*counts, Compute("expert-bias", (Operator("elementwise", (count, 2, 1), "fp32"),))]
 
 
 def _grad_norm(shard: Shard) -> Items:
