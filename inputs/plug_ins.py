@@ -122,7 +122,8 @@ def is_file(kind: str, name: str) -> bool:
         kind: The kind of plug-in, a key of KINDS.
         name: The name as the user wrote it.
     """
-    return Path(name).suffix == KINDS[kind].suffix
+    suffix = KINDS[kind].suffix
+    return suffix in name and Path(name).suffix == suffix
 
 
 def with_path(kind: str, text: str, change_path: Callable[[str], str]) -> str:

@@ -15,6 +15,7 @@ Time of host and memory nodes is `other`; the rest, after an NPU's last node, is
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -396,11 +397,11 @@ def _axes(traces: Sequence[TraceTable]) -> Int8:
     row_of = {name: CATEGORIES.index(name) for name in AXES}
     found = [np.zeros(0, np.int8)]
     for trace in traces:
+        is_communication = np.isin(trace.type, _COMMUNICATION)
+        # names of Nadi's own generators: ITEM/AXIS:...
+        words = (name.rpartition("/")[2].partition(":")[0] for name in compress(trace.names, is_communication.tolist()))
         own = np.zeros(len(trace.type), np.int8)
-        for row in np.flatnonzero(np.isin(trace.type, _COMMUNICATION)).tolist():
-            # names of Nadi's own generators: ITEM/AXIS:...
-            word = trace.names[row].rpartition("/")[2].partition(":")[0]
-            own[row] = row_of.get(word, _UNNAMED)
+        own[is_communication] = [row_of.get(word, _UNNAMED) for word in words]
         found.append(own)
     return np.concatenate(found)
 

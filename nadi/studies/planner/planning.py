@@ -114,7 +114,7 @@ def rank_plans(request: PlanRequest, progress: Progress | NoProgress, file: Prog
     file = file or ProgressFile(None)
     found = FoundPlans(chosen, max(request.top, request.confirm))
     found.add_known(search, *file.search(_identity(request, machine, gpu, plan_bytes)))
-    file.tell(progress)
+    file.tell(progress, len(chosen))
     confirmed: list[PacketStepTime] | list[FlowStepTime] = []
     stopped = None
     try:

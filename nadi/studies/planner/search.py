@@ -1,8 +1,9 @@
 """Search of the n best plans, best lower bound first, by several processes.
 
-A plan whose bound exceeds the time of the n-th best plan cannot be among the n best, so it is not timed. Which plans
-are timed may depend on the number of processes; the outcome does not: it has the n best plans, and those others whose
-bound does not exceed the time of the n-th.
+A plan whose bound exceeds the time of the n-th best plan cannot be among the n best, so it is not timed. Every plan has
+a quick bound first. The plan with the lowest bound comes next: if its bound is quick, a precise one replaces it, else
+the plan is timed. Which plans are timed may depend on the number of processes; the outcome does not: it has the n best
+plans, and those others whose precise bound does not exceed the time of the n-th.
 
 A file keeps the bounds and step times of an unfinished search, with which the same request continues. It is in the
 folder of results, is replaced as a whole, and disappears when the search ends. Its entries are by request, so that a
@@ -10,14 +11,13 @@ changed request, cluster, GPU or version of Nadi finds none.
 """
 
 import hashlib
-import itertools
 import json
 import math
 import multiprocessing
 import signal
 import time
-from bisect import insort
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect, insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
@@ -33,6 +33,7 @@ from nadi.inputs.documents import DocumentError, read_document
 from nadi.inputs.units import PS_PER_S
 from nadi.launching.progress import NoProgress, Progress
 from nadi.simulation.schemas import STEP_CATEGORIES
+from nadi.studies.planner.quick_bound import QuickBounds
 from nadi.studies.planner.space import Candidate, bound_ps
 from nadi.studies.planner.step import EnergyUse, StepTime, TargetMachine, step_time
 from nadi.workload.generators.models import Model, training_flops
@@ -46,6 +47,7 @@ class BoundedPlan(NamedTuple):
 
     candidate: Candidate  # plan and its peak memory
     bound_ps: float  # minimum step time in ps
+    is_quick: bool = False  # whether the bound is that of QuickBounds, which a precise one may exceed
 
     @property
     def tokens(self) -> int:
@@ -93,14 +95,15 @@ class PlanSearch(NamedTuple):
     peak_flops: float  # peak FLOP/s of all GPUs together in the plans' data type
 
 
-def with_bound(search: PlanSearch, candidate: Candidate) -> BoundedPlan:
-    """Return a candidate with the lower bound of its step time.
+def with_bound(search: PlanSearch, bounded: BoundedPlan) -> BoundedPlan:
+    """Return a candidate with the precise lower bound of its step time.
 
     Args:
         search: The machine, model and framework that all plans share.
-        candidate: A valid plan with its memory.
+        bounded: A candidate with its quick lower bound.
     """
-    return BoundedPlan(candidate, bound_ps(search.machine, search.model, candidate.plan, search.framework))
+    precise_ps = bound_ps(search.machine, search.model, bounded.candidate.plan, search.framework)
+    return BoundedPlan(bounded.candidate, max(bounded.bound_ps, precise_ps))
 
 
 def evaluate(search: PlanSearch, bounded: BoundedPlan) -> StepTime:
@@ -113,6 +116,16 @@ def evaluate(search: PlanSearch, bounded: BoundedPlan) -> StepTime:
         bounded: A candidate with the lower bound of its step time.
     """
     return step_time(search.machine, search.model, bounded.candidate.plan, search.framework).at_least(bounded.bound_ps)
+
+
+def improve(search: PlanSearch, bounded: BoundedPlan) -> BoundedPlan | StepTime:
+    """Return a candidate with its precise bound, or its step time if it has one.
+
+    Args:
+        search: The machine, model and framework that all plans share.
+        bounded: A candidate with the lower bound of its step time.
+    """
+    return with_bound(search, bounded) if bounded.is_quick else evaluate(search, bounded)
 
 
 def ranked_plan(search: PlanSearch, bounded: BoundedPlan, step: StepTime) -> RankedPlan:
@@ -154,27 +167,23 @@ class PlanWorkers:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def bounds(self, candidates: Sequence[Candidate]) -> Iterator[BoundedPlan]:
-        """Yield the candidates with their bounds, in the same order."""
-        if self._pool is None:
-            for candidate in candidates:
-                yield with_bound(self._search, candidate)
-            return
-        # eight chunks per process: few enough to save messages between processes, enough to even out slow candidates
-        chunk = max(1, len(candidates) // (8 * self._processes))
-        yield from self._pool.map(_with_bound, candidates, chunksize=chunk)
+    def results(
+        self, next_plan: Callable[[], BoundedPlan | None]
+    ) -> Iterator[tuple[BoundedPlan, BoundedPlan | StepTime]]:
+        """Yield plans as they complete, with a precise bound or, if they had one, with their step time.
 
-    def steps(self, ordered: Iterator[BoundedPlan]) -> Iterator[tuple[BoundedPlan, StepTime]]:
-        """Yield candidates with their step times as they complete; `ordered` is asked for a plan when one may begin."""
+        Args:
+            next_plan: A function that returns the plan with which an idle process goes on; None = there is none now.
+        """
         if self._pool is None:
-            for bounded in ordered:
-                yield bounded, evaluate(self._search, bounded)
+            while (bounded := next_plan()) is not None:
+                yield bounded, improve(self._search, bounded)
             return
-        under_way: dict[Future[StepTime], BoundedPlan] = {}
+        under_way: dict[Future[BoundedPlan | StepTime], BoundedPlan] = {}
         while True:
             # a plan is taken only when a process is idle: plans that finish meanwhile may lower the limit of the search
-            for bounded in itertools.islice(ordered, self._processes - len(under_way)):
-                under_way[self._pool.submit(_evaluate, bounded)] = bounded
+            while len(under_way) < self._processes and (bounded := next_plan()) is not None:
+                under_way[self._pool.submit(_improve, bounded)] = bounded
             if not under_way:
                 return
             for done in wait(under_way, return_when=FIRST_COMPLETED).done:
@@ -192,12 +201,8 @@ def _set_search(search: PlanSearch) -> None:
     _search_of_process[:] = [search]
 
 
-def _with_bound(candidate: Candidate) -> BoundedPlan:
-    return with_bound(_search_of_process[0], candidate)
-
-
-def _evaluate(bounded: BoundedPlan) -> StepTime:
-    return evaluate(_search_of_process[0], bounded)
+def _improve(bounded: BoundedPlan) -> BoundedPlan | StepTime:
+    return improve(_search_of_process[0], bounded)
 
 
 FILE = "plan.search.json"
@@ -257,24 +262,25 @@ class ProgressFile:
         self._current = found
         return found["bounds_ps"], {plan: _step_of_entry(step) for plan, step in found["steps"].items()}
 
-    def tell(self, progress: Progress | NoProgress) -> None:
+    def tell(self, progress: Progress | NoProgress, plans: int) -> None:
         """Print whether the current search continues an earlier one, or that the file is of other requests.
 
         Args:
             progress: The display that prints the line.
+            plans: The number of candidates of the search.
         """
         if self._current["bounds_ps"]:
-            timed, plans = len(self._current["steps"]), len(self._current["bounds_ps"])
+            timed = len(self._current["steps"])
             progress.say(f"{self._path}: the search continues, with {timed} of {plans} plans timed")
         elif self._earlier and not self._earlier.keys() & self._searches.keys():
             progress.say(f"{self._path}: of another request or version; the search begins anew")
 
     def add_bound(self, plan: str, bound_ps: float) -> None:
-        """Add the bound of a plan of the current search.
+        """Add the precise bound of a plan of the current search.
 
         Args:
             plan: The axes of the plan as text.
-            bound_ps: The lower bound of the step time in picoseconds.
+            bound_ps: The precise lower bound of the step time in picoseconds.
         """
         self._current["bounds_ps"][plan] = bound_ps
         self._save_if_due()
@@ -330,6 +336,8 @@ class FoundPlans:
         """Begin without any; wanted: number n of best plans to find for certain."""
         self._candidates, self._wanted = candidates, wanted
         self._bounded: dict[str, BoundedPlan] = {}
+        self._waiting: list[tuple[float, str]] = []  # bounds per token in seconds of plans to bound or time, ascending
+        self._under_way: set[str] = set()  # plans that `next_plan` has returned and that are not added again
         self._rows: dict[str, RankedPlan] = {}
         self._times: list[float] = []  # times per token of the rows in seconds, ascending
 
@@ -346,6 +354,7 @@ class FoundPlans:
             if plan in bounds_ps:
                 self.add_bound(BoundedPlan(candidate, bounds_ps[plan]))
             if plan in bounds_ps and plan in steps:
+                self._waiting.remove((self._bounded[plan].s_per_token, plan))
                 self.add_row(ranked_plan(search, self._bounded[plan], steps[plan]))
 
     def add_bound(self, bounded: BoundedPlan) -> None:
@@ -354,7 +363,10 @@ class FoundPlans:
         Args:
             bounded: A candidate with the lower bound of its step time.
         """
-        self._bounded[str(bounded.candidate.plan)] = bounded
+        plan = str(bounded.candidate.plan)
+        self._bounded[plan] = bounded
+        self._under_way.discard(plan)
+        insort(self._waiting, (bounded.s_per_token, plan))
 
     def add_row(self, row: RankedPlan) -> None:
         """Add a plan's step time.
@@ -363,6 +375,7 @@ class FoundPlans:
             row: A candidate with its step time.
         """
         self._rows[str(row.candidate.plan)] = row
+        self._under_way.discard(str(row.candidate.plan))
         insort(self._times, row.s_per_token)
 
     @property
@@ -375,15 +388,13 @@ class FoundPlans:
         """Candidates whose bound is unknown."""
         return [candidate for candidate in self._candidates if str(candidate.plan) not in self._bounded]
 
-    def open_plans(self) -> Iterator[BoundedPlan]:
-        """Yield plans without a step time, best bound first, while they can be among the n best of the growing rows."""
-        # A generator: workers ask for the next plan while step times arrive, so `limit` is read anew each time. Bounds
-        # ascend, hence all plans behind the first that exceeds it can be left out, too.
-        for plan, bounded in sorted(self._bounded.items(), key=lambda item: (item[1].s_per_token, item[0])):
-            if bounded.s_per_token > self.limit:
-                return
-            if plan not in self._rows:
-                yield bounded
+    def next_plan(self) -> BoundedPlan | None:
+        """Return the plan with the lowest bound, to bound precisely or to time; None if it cannot be among the best."""
+        if not self._waiting or self._waiting[0][0] > self.limit:
+            return None
+        _, plan = self._waiting.pop(0)
+        self._under_way.add(plan)
+        return self._bounded[plan]
 
     def best(self) -> list[RankedPlan]:
         """Return the n best plans, and those others that every search has to time, in ascending order of time."""
@@ -393,7 +404,9 @@ class FoundPlans:
     @property
     def left(self) -> int:
         """Number of plans that can still be among the best."""
-        return len(self._candidates) - len(self._bounded) + sum(1 for _ in self.open_plans())
+        under_way = sum(self._bounded[plan].s_per_token <= self.limit for plan in self._under_way)
+        waiting = bisect(self._waiting, self.limit, key=lambda item: item[0])
+        return len(self._candidates) - len(self._bounded) + under_way + waiting
 
     def __str__(self) -> str:
         """Return what progress shows: numbers of plans, and the best so far."""
@@ -405,7 +418,7 @@ class FoundPlans:
 def best_plans(
     found: FoundPlans, search: PlanSearch, num_processes: int, file: ProgressFile, progress: Progress | NoProgress
 ) -> None:
-    """Find the bounds of all plans, then the step times of all plans that can be among the n best.
+    """Find the bounds and the step times of all plans that can be among the n best.
 
     Args:
         found: Bounds and step times that are known already, which the search completes.
@@ -414,15 +427,18 @@ def best_plans(
         file: The file that keeps what the search finds.
         progress: The display of the search.
     """
+    quick = QuickBounds(search.machine, search.model, search.framework)
+    for candidate in found.without_bound:
+        found.add_bound(BoundedPlan(candidate, quick.bound_ps(candidate.plan), is_quick=True))
     with PlanWorkers(search, num_processes) as workers:
-        unknown = found.without_bound
-        for done, bounded in enumerate(workers.bounds(unknown), 1):
-            found.add_bound(bounded)
-            file.add_bound(str(bounded.candidate.plan), bounded.bound_ps)
-            progress.begin(f"lower bounds of {done} of {len(unknown)} plans")
-        for bounded, step in workers.steps(found.open_plans()):
-            found.add_row(ranked_plan(search, bounded, step))
-            file.add_step(str(bounded.candidate.plan), step)
+        for bounded, result in workers.results(found.next_plan):
+            plan = str(bounded.candidate.plan)
+            if isinstance(result, StepTime):
+                found.add_row(ranked_plan(search, bounded, result))
+                file.add_step(plan, result)
+            else:
+                found.add_bound(result)
+                file.add_bound(plan, result.bound_ps)
             progress.begin(str(found))
 
 

@@ -28,6 +28,7 @@ from nadi.inputs.arrays import Int64
 from nadi.inputs.errors import InputError
 from nadi.inputs.limits import MAX_BYTES
 from nadi.inputs.units import format_bytes, parse_bytes_within, short
+from nadi.studies.planner.quick_bound import layer_groups
 from nadi.studies.planner.step import TargetMachine, deferring_rounds, on_target, with_micro_batches
 from nadi.workload import WorkloadError
 from nadi.workload.generators.memory import peak_bytes
@@ -282,16 +283,7 @@ def _collectives_ps(
     view: TraceView, machine: TargetMachine, plan: ParallelPlan, framework: Framework, npu: int
 ) -> Int64:
     """Return int64[n], time of each node that is a collective of a layer, 0 for others; npu: first NPU of its stage."""
-    groups = {  # number of members and distance of their numbers
-        "tp": (plan.tp, 1),
-        "adapters": (plan.tp, 1),
-        "cp": (plan.cp, plan.tp),
-        "tp-cp": (plan.tp * plan.cp, 1),
-        "ep": (plan.ep, plan.etp),
-        "etp": (plan.etp, 1),
-        "ep-domain": (plan.domain_members, plan.etp),
-        "ep-network": (plan.ep // plan.domain_members, plan.etp * plan.domain_members),
-    }
+    groups = layer_groups(plan)
     table, copied = view.table, copied_groups(framework, plan)
     is_even = (view.kind == COLLECTIVE) & (table.in_split_size == 0) & (table.out_split_size == 0)
     time_ps = np.zeros(len(table), np.int64)

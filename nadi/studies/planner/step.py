@@ -43,6 +43,7 @@ from nadi.workload.compute import ComputeTimes
 from nadi.workload.generators.models import Model
 from nadi.workload.generators.training import ParallelPlan, channels_on, compute_slowdown, held_sms, rules
 from nadi.workload.generators.training.generator import generate
+from nadi.workload.generators.training.stage import Stage
 from nadi.workload.trace_sets import Families, TraceSet
 
 _SHORT, _LONGER = 2, 3  # rounds of the pipeline in the two short steps: micro-batches per stage
@@ -146,7 +147,8 @@ def step_time(
     if shorter is None:
         return _run(machine, model, plan, framework)
     *two, factor = shorter
-    first, second = (_run(machine, model, short, framework) for short in two)
+    generators: dict[int, Stage] = {}  # both steps have the same passes
+    first, second = (_run(machine, model, short, framework, generators) for short in two)
     ports = {}
     for name, ports_used in second.use.ports.items():
         before = first.use.ports.get(name, ports_used._replace(tx_bytes=0.0)).tx_bytes
@@ -227,9 +229,15 @@ def run_closed_form(
     return program, class_program, results
 
 
-def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
-    """Simulate a whole step of a plan at closed forms, and return its time."""
-    traces = generate(model, plan, framework)
+def _run(
+    machine: TargetMachine,
+    model: Model,
+    plan: ParallelPlan,
+    framework: rules.Framework,
+    generators: dict[int, Stage] | None = None,
+) -> StepTime:
+    """Simulate a whole step of a plan at closed forms, and return its time; generators: see `generate`."""
+    traces = generate(model, plan, framework, generators)
     settings = replace(machine.settings, compute_slowdown=slowdown(machine, framework, held_sms(plan)))
     program, class_program, results = run_closed_form(machine, traces, settings)
     shares = step_times(program, traces.traces, traces.trace_of_npu, results)

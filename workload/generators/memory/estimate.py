@@ -1,6 +1,7 @@
 """Peak memory of one GPU of each pipeline stage, in a training step and in serving."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nadi.inputs.units import GIB
@@ -54,8 +55,24 @@ def estimate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
         framework: The training framework whose rules hold: "megatron", "deepspeed" or "fsdp".
     """
     rules.check(model, plan, framework)
-    settled = rules.settle(model, plan, framework)
-    return tuple(_stage(model, settled, framework, *each) for each in enumerate(chunks(model, settled)))
+    return _estimate(model, rules.settle(model, plan, framework), framework)
+
+
+def _estimate(model: Model, plan: ParallelPlan, framework: Framework) -> tuple[StageMemory, ...]:
+    """Return the peak memory of each stage of a settled plan that keeps the rules."""
+    pipeline = pipeline_of(plan)
+    contents: dict[object, _StageContents] = {}  # most stages hold the same layers
+    stages = []
+    kind_of_layer = [model.has_experts(number) for number in range(model.layers)]
+    for stage, stage_chunks in enumerate(chunks(model, plan)):
+        key = tuple(
+            (chunk.is_first, chunk.is_last, *kind_of_layer[chunk.layers.start : chunk.layers.stop])
+            for chunk in stage_chunks
+        )
+        if key not in contents:
+            contents[key] = _contents(model, plan, framework, stage, stage_chunks)
+        stages.append(_stage(plan, stage, contents[key], pipeline.in_flight(stage)))
+    return tuple(stages)
 
 
 def does_not_fit(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework = "megatron") -> str:
@@ -89,39 +106,71 @@ def peak_bytes(model: Model, plan: ParallelPlan, framework: Framework = "megatro
     return max(stage.total for stage in estimate(model, plan, framework))
 
 
-def _stage(
+class _ChunkMemory(NamedTuple):
+    """Bytes of a chunk on each GPU of its stage."""
+
+    kept: int  # Bytes of activations that each micro-batch in flight keeps
+    loss: int  # Bytes that each micro-batch in flight keeps for the loss
+
+
+class _StageContents(NamedTuple):
+    """Bytes on each GPU of a stage before its micro-batches in flight count."""
+
+    on_gpu: states.States  # Bytes of states in the GPU's memory
+    on_host: int  # Bytes of states in the host's memory
+    chunks: tuple[_ChunkMemory, ...]  # Bytes of activations of each chunk
+    largest: int  # Bytes that the largest layer keeps
+    recomputed: int  # Bytes that a layer recomputes
+    loss: int  # Bytes of the loss that do not depend on micro-batches in flight
+    buffers: int  # Bytes that the backward pass of one layer needs temporarily, and of received and gathered tensors
+
+
+def _contents(
     model: Model, plan: ParallelPlan, framework: Framework, stage: int, stage_chunks: tuple[Chunk, ...]
-) -> StageMemory:
-    """Return the peak memory of a stage with the given chunks in a settled plan."""
+) -> _StageContents:
+    """Return what a stage with the given chunks holds in a settled plan."""
     shard = Shard(model, plan)
     parameters = held(model, plan, stage)
     on_gpu, on_host = states.divided(
         states.states(trained(model, plan, stage) if plan.lora else parameters, plan), plan
     )
     on_gpu = on_gpu._replace(weights=on_gpu.weights + states.frozen_bytes(parameters.total, plan))
-    kept = recomputed = kept_by_largest = loss = 0
-    for chunk, micro_batches_in_flight in zip(stage_chunks, pipeline_of(plan).in_flight(stage), strict=True):
-        numbers = Counter(_kinds(model, chunk)).items()
-        layers = [(states.layer_activations(model, plan, has_experts=kind), number) for kind, number in numbers]
-        mask_of_embedding = shard.rows * model.hidden * model.dropout if chunk.is_first else 0
-        kept_by_layers = sum(number * layer.kept(plan.recompute) for layer, number in layers)
-        # Every micro-batch in flight keeps its activations until its backward pass
-        kept += micro_batches_in_flight * (kept_by_layers + mask_of_embedding)
-        recomputed = max([recomputed, *(layer.again(plan.recompute) for layer, _ in layers)])
-        kept_by_largest = max([kept_by_largest, *(layer.kept(plan.recompute) for layer, _ in layers)])
-        if chunk.is_last:
-            loss += micro_batches_in_flight * _kept_by_loss(shard) + _loss_working(shard) + _deferred(shard)
-    activations, activations_on_host = states.divided_activations(kept, kept_by_largest, plan)
+    numbers = [Counter(_kinds(model, chunk)) for chunk in stage_chunks]
+    layers = {kind: states.layer_activations(model, plan, has_experts=kind) for kind in set().union(*numbers)}
+    kept = {kind: layer.kept(plan.recompute) for kind, layer in layers.items()}
+    mask_of_embedding = shard.rows * model.hidden * model.dropout
+    of_chunks = tuple(
+        _ChunkMemory(
+            sum(number * kept[kind] for kind, number in of_chunk.items()) + mask_of_embedding * chunk.is_first,
+            _kept_by_loss(shard) * chunk.is_last,
+        )
+        for chunk, of_chunk in zip(stage_chunks, numbers, strict=True)
+    )
+    return _StageContents(
+        on_gpu,
+        on_host.total,
+        of_chunks,
+        max(kept.values(), default=0),
+        max((layer.again(plan.recompute) for layer in layers.values()), default=0),
+        sum(_loss_working(shard) + _deferred(shard) for chunk in stage_chunks if chunk.is_last),
+        _buffers(shard, framework, layers),
+    )
+
+
+def _stage(plan: ParallelPlan, stage: int, contents: _StageContents, in_flight: Sequence[int]) -> StageMemory:
+    """Return the peak memory of a stage; in_flight: micro-batches in flight of each chunk."""
+    # Every micro-batch in flight keeps its activations until its backward pass
+    of_chunks = list(zip(contents.chunks, in_flight, strict=True))
+    kept = sum(micro_batches_in_flight * chunk.kept for chunk, micro_batches_in_flight in of_chunks)
+    activations, activations_on_host = states.divided_activations(kept, contents.largest, plan)
     return StageMemory(
         stage,
-        *on_gpu,
-        activations=activations + recomputed,
-        loss=loss,
-        buffers=_buffers(shard, framework, stage_chunks),
-        framework=framework_bytes(
-            plan.tp, plan.cp, plan.dp, plan.shard_copies, plan.pp, plan.ep if model.experts else 1
-        ),
-        host=on_host.total + activations_on_host,
+        *contents.on_gpu,
+        activations=activations + contents.recomputed,
+        loss=contents.loss + sum(micro_batches_in_flight * chunk.loss for chunk, micro_batches_in_flight in of_chunks),
+        buffers=contents.buffers,
+        framework=framework_bytes(plan.tp, plan.cp, plan.dp, plan.shard_copies, plan.pp, plan.ep),
+        host=contents.on_host + activations_on_host,
     )
 
 
@@ -162,11 +211,11 @@ def _deferred(shard: Shard) -> int:
     return count * (shard.value_bytes * shard.rows * shard.model.hidden + _loss_working(shard))
 
 
-def _buffers(shard: Shard, framework: Framework, stage_chunks: tuple[Chunk, ...]) -> int:
+def _buffers(shard: Shard, framework: Framework, layers: Mapping[bool, states.LayerActivations]) -> int:
     """Return the temporary bytes of one layer's backward pass, and of received and gathered tensors."""
+    # layers: the activations of a stage's kinds of layers, by whether they have experts.
     model, plan = shard.model, shard.plan
-    kinds = {kind for chunk in stage_chunks for kind in _kinds(model, chunk)}
-    total = max((states.layer_activations(model, plan, has_experts=kind).working for kind in kinds), default=0)
+    total = max((layer.working for layer in layers.values()), default=0)
     if plan.sequence_parallel:
         total += shard.tokens * model.hidden * shard.value_bytes  # gathered before a product
     if plan.pp > 1:
@@ -176,9 +225,9 @@ def _buffers(shard: Shard, framework: Framework, stage_chunks: tuple[Chunk, ...]
     if plan.cp > 1:
         pair = shard.tokens * shard.kv_heads * (model.query_dim + model.value_dim) * shard.value_bytes
         total += {"ring": 2, "all-gather": plan.cp, "a2a": 2}[plan.context] * pair
-    if plan.ep * plan.etp > 1 and any(kinds):
+    if plan.ep * plan.etp > 1 and any(layers):
         total += 2 * states.expert_rows(shard) * model.hidden * shard.value_bytes  # sent and received
-    return total + _zero_buffers(shard, framework, kinds)
+    return total + _zero_buffers(shard, framework, set(layers))
 
 
 def _zero_buffers(shard: Shard, framework: Framework, layer_kinds: set[bool]) -> int:

@@ -74,7 +74,12 @@ def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "mega
 _PRODUCT = re.compile(r"(?<![^ ])gemm(?= )")
 
 
-def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> TraceSet:
+def generate(
+    model: Model,
+    plan: ParallelPlan,
+    framework: Framework = "megatron",
+    stage_of_npu: dict[int, Stage] | None = None,
+) -> TraceSet:
     """Generate the traces of all NPUs of a plan in memory.
 
     The NPUs of a stage share a trace unless the ring of context parallelism or imbalanced experts distinguish them.
@@ -84,9 +89,11 @@ def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
         model: The architecture of the model.
         plan: The parallel plan; fields that are open get their defaults.
         framework: The training framework: "megatron", "deepspeed" or "fsdp".
+        stage_of_npu: The generators of a plan that differs in the global batch only, by NPU; new ones are added.
     """
     rules.check(model, plan, framework)
     plan = rules.settle(model, plan, framework)
+    generators = {} if stage_of_npu is None else stage_of_npu
     if plan.pp > 1 and stages.micro_batches(plan) * plan.steps >= 1 << 20:  # more than message tags can distinguish
         count = stages.micro_batches(plan)
         raise WorkloadError(f"plan {plan}: {count} micro-batches and {plan.steps} steps, expected below 2^20 together")
@@ -96,7 +103,9 @@ def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
     for npus in alike(plan):
         trace_of_npu[npus] = len(traces)
         examples.append(npus[0])
-        table = Stage(model, plan, framework, npus[0]).table()
+        if npus[0] not in generators:
+            generators[npus[0]] = Stage(model, plan, framework, npus[0])
+        table = generators[npus[0]].table(plan.global_batch)
         if plan.libraries != "today":
             early = tuple(_PRODUCT.sub(EARLY_PRODUCT, text) for text in table.operator_lists)
             table = dataclasses.replace(table, operator_lists=early)

@@ -105,9 +105,13 @@ def stage_weights(model: Model, plan: ParallelPlan, stage: int) -> Iterator[Weig
         plan: The settled parallel plan.
         stage: The number of the pipeline stage, from 0.
     """
+    yield from _weights_of_chunks(model, plan, chunks(model, plan)[stage])
+
+
+def _weights_of_chunks(model: Model, plan: ParallelPlan, stage_chunks: Sequence[Chunk]) -> Iterator[Weights]:
+    """Yield the weights of a stage with these chunks."""
     # Layers of multi-token prediction share the embedding and the output layer with the model (DeepSeek-V3, section
     # 2.2), so that a last stage without an embedding holds a copy.
-    stage_chunks = chunks(model, plan)[stage]
     has_embedding = any(chunk.is_first for chunk in stage_chunks)
     for chunk in stage_chunks:
         for part in chunk_weights(model, plan, chunk):
@@ -126,7 +130,13 @@ def held(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
         plan: The settled parallel plan.
         stage: The number of the pipeline stage, from 0.
     """
-    return count(model, plan, stage_weights(model, plan, stage))
+    stage_chunks = chunks(model, plan)[stage]
+    numbers = Counter(_weights_of_chunks(model, plan, [chunk._replace(layers=range(0)) for chunk in stage_chunks]))
+    layers = Counter(model.has_experts(number) for chunk in stage_chunks for number in chunk.layers)
+    for has_experts, number in layers.items():
+        for part in architecture.layer_of_kind(model, has_experts=has_experts):
+            numbers[part] += number
+    return count(model, plan, numbers)
 
 
 def trained(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
@@ -149,7 +159,7 @@ def count(model: Model, plan: ParallelPlan, weights_list: Iterable[Weights]) -> 
     Args:
         model: The architecture of the model.
         plan: The settled parallel plan.
-        weights_list: Weights of the model.
+        weights_list: Weights of the model, or a Counter of them.
     """
     numbers = Counter(weights_list)  # most layers have equal weights
     distinct = zip(tensors(model, plan, numbers), numbers.values(), strict=True)

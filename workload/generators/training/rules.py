@@ -218,7 +218,7 @@ def _tp_error(model: Model, tp: int) -> str:
     if model.latent is None and model.key_value_heads % tp and tp % model.key_value_heads:
         return f"a divisor or a multiple of the {model.key_value_heads} heads of keys and values"
     experts = model.experts
-    if any(not model.has_experts(number) for number in range(model.layers)) and model.ffn_width % tp:
+    if model.ffn_width % tp and any(not model.has_experts(number) for number in range(model.layers)):
         return f"a divisor of ffn ({model.ffn_width})"
     if experts is not None and experts.shared_width % tp:
         return f"a divisor of the shared experts' width ({experts.shared_width})"

@@ -10,7 +10,7 @@ from nadi.et import TraceColumns, TraceTable
 from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.training import stages, step_end
 from nadi.workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, FinishedBlock, Ring
-from nadi.workload.generators.training.item_lists import Compute, GroupCollective, only
+from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items, only
 from nadi.workload.generators.training.linear import all_gather
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import Work
@@ -70,6 +70,19 @@ class _State:
             self.rows[name] = [first_row + row]
         for name, row in block.keys.items():
             pass_rows[name] = [first_row + row]
+
+
+def passes_of_chunk(model: Model, plan: ParallelPlan, chunk: stages.Chunk) -> tuple[Items, Items]:
+    """Return the items of a forward and a backward pass of a chunk, without its messages and collectives of replicas.
+
+    Args:
+        model: The architecture of the model.
+        plan: The settled parallel plan.
+        chunk: The layers of the chunk, and whether it has an end of the model.
+    """
+    of_chunk = units(stages.Shard(model, plan), chunk, has_embedding=chunk.is_first)
+    backward = [item for unit in reversed(of_chunk) for item in unit.backward]
+    return [item for unit in of_chunk for item in unit.forward], backward
 
 
 # Blocks of a pass, the prefix of their names, and the number of the micro-batch
