@@ -121,6 +121,8 @@ def test_defaults_by_framework():
     assert default("fsdp", "a100", 16) == default("megatron", "a100", 16) == round(108 / 92, 3)
     assert default("inference", "h100", 16) == default("fsdp", "tpu-v4", 16) == 1
     assert default("megatron", "h100", 16, in_a_row=False) == round(132 / 116, 3)
+    assert default("megatron", "h100", 16, leaves_sms=False) == default("megatron", "gb200", 32, leaves_sms=False) == 2
+    assert default("megatron", "a100", 16, leaves_sms=False) == default("megatron", "a100", 16)
     assert copied_groups("megatron", parallel_plan("tp8,sp,overlap_tp=true")) == {"tp"}
     assert copied_groups("megatron", parallel_plan("tp8,sp")) == copied_groups("fsdp", parallel_plan("dp8")) == set()
 

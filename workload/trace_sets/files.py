@@ -136,7 +136,8 @@ def write_set(folder: str | os.PathLike[str], traces: TraceSet, prefix: str = "t
     files = tuple(f"{prefix}.npu{npu}.et" for npu in examples)
     nodes = tuple(len(table) for table in traces.traces)
     numbers = traces.example_npu, traces.trace_of_npu
-    contents = Manifest(files, nodes, *numbers, traces.families, traces.framework, traces.copied, traces.dispatch_sms)
+    sms = traces.dispatch_sms, traces.leaves_sms
+    contents = Manifest(files, nodes, *numbers, traces.families, traces.framework, traces.copied, *sms)
     with staged_traces(out, [*files, manifest.NAME], "the traces of this set") as staging:
         for table, file in zip(traces.traces, files, strict=True):
             write_table(staging / file, table)
@@ -188,7 +189,8 @@ def read_set(
         if len(table) != contents.nodes[trace]:
             raise WorkloadError(f"{file}: {len(table)} nodes, but {manifest.NAME} says {contents.nodes[trace]}")
         tables.append(table)
-    known = contents.families, contents.framework, contents.copied, contents.dispatch_sms
+    sms = contents.dispatch_sms, contents.leaves_sms
+    known = contents.families, contents.framework, contents.copied, *sms
     return TraceSet(tables, trace_of_npu, contents.example_npu[used], *known)
 
 

@@ -227,6 +227,7 @@ class Manifest(NamedTuple):
     framework: str = ""  # Framework of the training steps, see TraceSet
     copied: frozenset[str] = frozenset()  # Families that copy engines serve, see TraceSet
     dispatch_sms: int = 0  # Number of multiprocessors that a dispatcher's kernels hold, see TraceSet
+    leaves_sms: bool = True  # Whether products leave NCCL's multiprocessors free, see TraceSet
 
 
 def _beside(file: str) -> str:
@@ -268,6 +269,7 @@ class ManifestFile(_Part):
     framework: Literal["", "megatron", "deepspeed", "fsdp"] = ""  # Framework of the training steps
     copied: frozenset[str] = frozenset()  # Families that copy engines serve
     dispatch_sms: Annotated[int, Field(ge=0, le=1 << 20, strict=True)] = 0  # Multiprocessors of a dispatcher's kernels
+    leaves_sms: Annotated[bool, Field(strict=True)] = True  # Whether products leave NCCL's multiprocessors free
 
 
 def written(manifest: Manifest) -> str:
@@ -296,6 +298,7 @@ def written(manifest: Manifest) -> str:
     lines += [f'"framework": {json.dumps(manifest.framework)}'] * bool(manifest.framework)
     lines += [f'"copied": {json.dumps(sorted(manifest.copied))}'] * bool(manifest.copied)
     lines += [f'"dispatch_sms": {manifest.dispatch_sms}'] * bool(manifest.dispatch_sms)
+    lines += ['"leaves_sms": false'] * (not manifest.leaves_sms)
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -330,6 +333,7 @@ def read_manifest(path: Path) -> Manifest:
         data.framework,
         data.copied,
         data.dispatch_sms,
+        data.leaves_sms,
     )
 
 

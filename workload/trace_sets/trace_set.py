@@ -39,6 +39,7 @@ class TraceSet:
     copied: frozenset[str] = frozenset()  # Families whose collectives run on copy engines, not multiprocessors
     # Number of multiprocessors that the kernels of a dispatcher of tokens hold beside other computation; 0 = none
     dispatch_sms: int = 0
+    leaves_sms: bool = True  # Whether Megatron's products leave the multiprocessors that NCCL holds free
 
     @classmethod
     def of(cls, tables: Sequence[TraceTable | None], groups: Mapping[str, Sequence[int]] | None = None) -> "TraceSet":

@@ -76,8 +76,9 @@ class LoadedWorkload(NamedTuple):
     program: Program  # Program for the engine
     collectives: CollectiveSettings  # algorithms and options of collectives
     # of each entry of [[jobs]], or of [workload]: the framework of its training steps, "" = not known, and the number
-    # of multiprocessors that their dispatcher of tokens holds beside computation
-    frameworks: tuple[tuple[str, int], ...]
+    # of multiprocessors that their dispatcher of tokens holds beside computation, and whether products leave those free
+    # that NCCL holds
+    frameworks: tuple[tuple[str, int, bool], ...]
     operators: OperatorSources  # sources of the times of operators
     memories: tuple[int, ...] = ()  # NPUs that are remote memories
     jobs: tuple[JobWork, ...] = ()  # work of each of [[jobs]], copy by copy
@@ -141,7 +142,7 @@ class WorkReader:
         built = parts.build(work, graph, self.exchange, memory_nodes=memories)
         program = parts.program(built.trace_of_rank, built.groups, built.chooser, self.exchange)
         operators = _operator_sources([work], self.exchange)
-        frameworks = ((traces.framework, traces.dispatch_sms),)
+        frameworks = ((traces.framework, traces.dispatch_sms, traces.leaves_sms),)
         loaded = list(traces.traces), traces.trace_of_npu, program, work.settings, frameworks, operators, memories
         return LoadedWorkload(*loaded)
 
@@ -159,7 +160,7 @@ class WorkReader:
         jobs: list[FabricJob] = []
         kinds: list[JobWork] = []
         traces: list[TraceTable] = []
-        frameworks: list[tuple[str, int]] = []
+        frameworks: list[tuple[str, int, bool]] = []
         works: list[WorkOfRanks] = []
         placed = placements(config.jobs, graph)
         for single, section, places in zip(config.single_jobs(), config.jobs, placed, strict=True):
@@ -176,7 +177,7 @@ class WorkReader:
                 jobs.append(FabricJob(name, works[-1]._replace(trace_of_rank=trace_of_rank), npus, begin_ps, pairs))
                 trace_of_npu[npus] = np.where(trace_of_rank >= 0, trace_of_rank + len(traces), trace_of_rank)
             traces += ranks.traces
-            frameworks.append((ranks.framework, ranks.dispatch_sms))
+            frameworks.append((ranks.framework, ranks.dispatch_sms, ranks.leaves_sms))
             kinds += [JobWork(section.traffic is not None, single.training(section.iterations))] * section.repeat
         program = build_jobs(jobs, graph, is_here, exchange)
         copied = frozenset[str]().union(*(work.settings.copied for work in works))
@@ -320,8 +321,8 @@ class WorkReader:
         if config.system.compute_slowdown is not None:
             return config.system.compute_slowdown, ()
         singles = list(zip(work.frameworks, config.single_jobs(), strict=True))
-        computing = {framework for framework, single in singles if single.workload.traffic is None} or {("", 0)}
-        slowdown_of = {framework: self._slowdown(*framework, work.memories) for framework in sorted(computing)}
+        computing = {framework for framework, single in singles if single.workload.traffic is None} or {("", 0, True)}
+        slowdown_of = {known: self._slowdown(known, work.memories) for known in sorted(computing)}
         if len(set(slowdown_of.values())) == 1:
             return min(slowdown_of.values()), ()
         # jobs that only send messages compute nothing
@@ -329,17 +330,23 @@ class WorkReader:
         entries = zip(of_entry, config.jobs, strict=True)
         return None, tuple(slowdown for slowdown, job in entries for _ in range(job.repeat))
 
-    def _slowdown(self, framework: str, dispatch_sms: int, memories: Sequence[int]) -> float:
-        """Return the default of compute_slowdown for traces of a framework, "" = not known."""
-        compute = self.config.compute
+    def _slowdown(self, known: tuple[str, int, bool], memories: Sequence[int]) -> float:
+        """Return the default of compute_slowdown for an entry of LoadedWorkload.frameworks."""
+        compute, (framework, dispatch_sms, leaves_sms) = self.config.compute, known
         if not framework or compute.gpu is None:
             return 1.0
         from nadi.workload.generators.training import channels_on, compute_slowdown
 
         in_a_row = compute.pace in {None, "step"}  # the default pace of training steps
         gpu, channels = find_gpu(compute.gpu), channels_on(self.graph, memories)
-        known = cast("Framework", framework)
-        return compute_slowdown(known, gpu, channels, in_a_row=in_a_row, dispatch_sms=dispatch_sms)
+        return compute_slowdown(
+            cast("Framework", framework),
+            gpu,
+            channels,
+            in_a_row=in_a_row,
+            dispatch_sms=dispatch_sms,
+            leaves_sms=leaves_sms,
+        )
 
 
 def _operator_sources(works: Sequence[WorkOfRanks], exchange: Exchange) -> OperatorSources:

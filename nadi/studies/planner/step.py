@@ -238,7 +238,7 @@ def _run(
 ) -> StepTime:
     """Simulate a whole step of a plan at closed forms, and return its time; generators: see `generate`."""
     traces = generate(model, plan, framework, generators)
-    settings = replace(machine.settings, compute_slowdown=slowdown(machine, framework, held_sms(plan)))
+    settings = replace(machine.settings, compute_slowdown=slowdown(machine, framework, plan))
     program, class_program, results = run_closed_form(machine, traces, settings)
     shares = step_times(program, traces.traces, traces.trace_of_npu, results)
     size = class_program.classes.size
@@ -256,19 +256,25 @@ def _run(
     return StepTime(float(results.finish_time_ps), share_ps, use, is_whole=True)
 
 
-def slowdown(machine: TargetMachine, framework: rules.Framework, dispatch_sms: int = 0) -> float:
+def slowdown(machine: TargetMachine, framework: rules.Framework, plan: ParallelPlan) -> float:
     """Return the slowdown factor of computation while a collective runs on the same GPU.
 
     Args:
         machine: The GPUs with their fabric and operator times.
         framework: The software whose overlap and schedules apply.
-        dispatch_sms: The number of SMs that a dispatcher's kernels hold beside computation; 0 = none.
+        plan: The settled parallel plan.
     """
     times = machine.compute.times
     if times is None:
         return 1.0
-    in_a_row = times.pace.in_a_row
-    return compute_slowdown(framework, times.gpu, machine.channels, in_a_row=in_a_row, dispatch_sms=dispatch_sms)
+    return compute_slowdown(
+        framework,
+        times.gpu,
+        machine.channels,
+        in_a_row=times.pace.in_a_row,
+        dispatch_sms=held_sms(plan),
+        leaves_sms=plan.leaves_sms,
+    )
 
 
 class FlowStepTime(NamedTuple):
@@ -296,7 +302,7 @@ def flow_step_time(
     section = NetworkSection.model_validate({**cluster.network, "fidelity": FLUID})
     settings = fabric.fitted(machine.graph, network_settings(section, record_nodes=False, record_flows=False))
     plan = on_target(machine, model, plan, framework)
-    settings = replace(settings, compute_slowdown=slowdown(machine, framework, held_sms(plan)))
+    settings = replace(settings, compute_slowdown=slowdown(machine, framework, plan))
 
     def step_ps(plan: ParallelPlan) -> int:
         program = program_of(machine, generate(model, plan, framework))

@@ -56,6 +56,8 @@ _CHOICES = {
     "attention": ("flash", "unfused", "triton"),
     "check_gradients": (False, True),
     "scale_gradients": (False, True),
+    "fp8_gather": (False, True),
+    "leaves_sms": (True, False),
     "report_loss": ("step", "micro-batch", "checked"),
     "context": ("ring", "all-gather", "a2a"),
     "overlap_grad_reduce": (True, False),

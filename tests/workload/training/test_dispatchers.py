@@ -330,6 +330,9 @@ def test_kernels_of_dispatchers_take_their_multiprocessors_from_computation(tmp_
         made = generate(DEEPSEEK, parallel_plan(plan + overlaps))
         write_set(tmp_path / overlaps, made)
         assert read_set(tmp_path / overlaps).dispatch_sms == made.dispatch_sms == sms
+        assert read_set(tmp_path / overlaps).leaves_sms
+    write_set(tmp_path / "margins", generate(DEEPSEEK, parallel_plan(f"{plan}false,leaves_sms=false")))
+    assert not read_set(tmp_path / "margins").leaves_sms
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 
 from nadi.et import TraceTable
 from nadi.workload import WorkloadError
+from nadi.workload.generators.models.architecture import layer
 from nadi.workload.generators.training import parallel_plan
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.item_lists import READ_MICROS, RESTART_MICROS
@@ -72,6 +73,43 @@ def test_gradients_are_set_to_zero_before_the_first_forward_pass():
     assert not _rows(_trace("dp2", "fsdp"), "zero-gradients")
 
 
+def test_the_first_gather_of_parameters_waits_until_gradients_are_zero():
+    trace = _trace("dp2,zero1", model=LLAMA)
+    first = _rows(trace, "/dp:all-gather")[0]
+    assert _parents(trace, first) == {"step0/forward/zero-gradients"}
+
+
+def test_parameters_of_products_are_gathered_in_one_byte():
+    """Those of the embedding, the output layer and norms have two bytes."""
+    plan = "dp2,zero1,bucket_bytes=50000"
+    wide, narrow, other = (
+        _trace(f"{plan},{keys}", model=LLAMA) for keys in ("fp8", "fp8,fp8_gather=true", "dtype=bf16")
+    )
+    sizes = [int(trace.comm_size[_rows(trace, "/dp:all-gather")].sum()) for trace in (wide, narrow, other)]
+    matrices = sum(part.size for number in range(LLAMA.layers) for part in layer(LLAMA, number) if part.is_matrix)
+    assert sizes[0] == sizes[2]
+    assert sizes[0] - sizes[1] == matrices // 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind"),
+    [
+        ("fp8", "quantise"),
+        ("fp8,fp8_gather=true", "transpose"),
+        ("fp4", "quantise"),
+        ("fp4,fp8_gather=true", "quantise"),
+    ],
+)
+def test_matrices_are_quantised_once_per_step(keys, kind):
+    def casts(micro_batch: int, keys: str) -> int:
+        trace = _trace(f"dp2,zero1,gb8{keys}", model=LLAMA)
+        rows = [row for row, name in enumerate(trace.names) if f"forward/mb{micro_batch}/" in name]
+        return sum(trace.operator_lists[trace.operators[row]].count(f"{kind} ") for row in nonempty(rows))
+
+    assert casts(0, f",{keys}") == 2 * LLAMA.layers  # those of attention and of the MLP
+    assert casts(1, f",{keys}") == casts(0, "") == 0
+
+
 @pytest.mark.parametrize(("keys", "passes"), [("check_gradients=true", 1), ("scale_gradients=true", 2)])
 def test_each_bucket_is_checked_and_scaled_before_its_reduction(keys, passes):
     trace = _trace(f"dp2,bucket_bytes=50000,{keys}")
@@ -114,7 +152,10 @@ def test_fp8_parameters_and_lightning_make_the_host_slower():
         assert host.reads_norm or not host.optimizer_ns, f"{name}: no work follows a norm that nobody reads"
 
 
-@pytest.mark.parametrize("keys", ["check_gradients=true", "scale_gradients=true", "report_loss=checked"])
+@pytest.mark.parametrize(
+    "keys",
+    ["check_gradients=true", "scale_gradients=true", "report_loss=checked", "fp8_gather=true", "leaves_sms=false"],
+)
 def test_only_megatron_has_these_keys(keys):
     words = f"{keys.partition('=')[0]} is set with fsdp, expected"
     assert words in refused(WorkloadError, check, GPT, parallel_plan(f"dp2,{keys}"), "fsdp")

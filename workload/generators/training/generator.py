@@ -113,8 +113,8 @@ def generate(
     used = {name for trace in traces for name in trace.group_names}
     families = {name: groups for name, groups in stages.families(plan).items() if name in used}
     copied = copied_groups(framework, plan) & families.keys()
-    dispatch_sms = dispatchers.held_sms(plan)
-    return TraceSet(traces, trace_of_npu, np.array(examples, np.int32), families, framework, copied, dispatch_sms)
+    known = families, framework, copied, dispatchers.held_sms(plan), plan.leaves_sms
+    return TraceSet(traces, trace_of_npu, np.array(examples, np.int32), *known)
 
 
 def data_parallel_plan(

@@ -38,12 +38,21 @@ TWO_WAVES = 2.0  # Slowdown of a persistent product if not all of its blocks fin
 _HOSTS = 2  # Number of hosts for which channels are planned: NCCL uses as many channels for more hosts
 
 
-def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row: bool, dispatch_sms: int = 0) -> float:
+def compute_slowdown(
+    framework: Framework,
+    gpu: Gpu,
+    channels: int,
+    *,
+    in_a_row: bool,
+    dispatch_sms: int = 0,
+    leaves_sms: bool = True,
+) -> float:
     """Return the factor on the time of computation while a collective runs, rounded to a thousandth.
 
     On GPUs without a factor `in_a_row` (A100), the clock is assumed not to rise. Megatron-Core leaves SMs free for NCCL
     (SM margins of Transformer Engine's kernels, NVTE_FWD_LAYERNORM_SM_MARGIN and the like, as NVIDIA's recipes set
-    them). PyTorch FSDP and DeepSpeed leave none. Inference overlaps nothing with its collectives.
+    them), unless its plan says otherwise. PyTorch FSDP and DeepSpeed leave none. Inference overlaps nothing with its
+    collectives.
 
     Args:
         framework: The framework that runs the computation: "megatron", "deepspeed", "fsdp" or "inference".
@@ -51,13 +60,14 @@ def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row:
         channels: The number of NCCL's channels, which occupy one SM each.
         in_a_row: Whether times of products include the power limit of consecutive products (compute.SustainedShare).
         dispatch_sms: The number of SMs that the kernels of DeepEP or HybridEP hold beside computation; 0 = none.
+        leaves_sms: Whether products of "megatron" leave the SMs that NCCL holds free.
     """
     channels = max(channels, dispatch_sms)
     if framework == "inference" or channels >= gpu.sms:  # a TPU has no SMs that a collective could hold
         return 1.0
     share = gpu.sms / (gpu.sms - channels)
     is_persistent = gpu.exposed_write < 0.5
-    if is_persistent and framework != "megatron":
+    if is_persistent and not (framework == "megatron" and leaves_sms):
         return round(max(TWO_WAVES, share), 3)
     if dispatch_sms:
         return round(_PRODUCTS_SHARE * share + 1 - _PRODUCTS_SHARE, 3)

@@ -37,7 +37,8 @@ Products for gradients of weights sum over tokens. With a scale per tensor (dela
 copy of both operands on GPUs whose tensor cores accept one layout in FP8 (Hopper; `Gpu.any_layout`): of a gradient that
 is not gathered, the cast writes it (cast_transpose), otherwise a pass reads and writes one byte per value
 (fp8_transpose). With sequence parallelism, values are quantised before they are gathered, each GPU its share. Weights
-are quantised once per step, which is left out.
+are quantised before the first micro-batch's products (`is_first_microbatch`), which also writes the transposed copy for
+the gradient of the input; of weights that are gathered in FP8, only that copy is written then.
 """
 
 import math
@@ -47,6 +48,7 @@ from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import DTYPE_BYTES, Operator
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.parameters import Tensors
 from nadi.workload.generators.training.stages import Operators, Shard
 
 
@@ -229,6 +231,22 @@ def quantise(plan: ParallelPlan, scaling: str, value_count: int, parts: int = 1,
     reads = 2 if scaling in {"current", "nvfp4"} else 1
     copies = 2 if scaling in BLOCK_SCALINGS else 1
     return Operator("quantise", (-(-value_count // parts), reads, copies, transposes), plan.dtype)
+
+
+def weights_casts(shard: Shard, tensors: Tensors) -> Items:
+    """Return the quantisation of a unit's matrices before its first products of a step, in 8 or 4 bits.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        tensors: The parameter tensors of the unit.
+    """
+    plan, values = shard.plan, sum(tensor.size for tensor in tensors if tensor.is_operand)
+    if not values or plan.dtype not in {"fp8", "fp4"}:
+        return []
+    if plan.fp8_gather and plan.dtype == "fp8":
+        return [Compute("weights-cast", (Operator("transpose", (values,), plan.dtype),))]
+    scaling = scaling_of(plan)
+    return [Compute("weights-cast", (quantise(plan, scaling, values, transposes=int(scaling not in BLOCK_SCALINGS)),))]
 
 
 def _weights_of(product: Operator) -> int:

@@ -129,6 +129,12 @@ class ParallelPlan(BaseModel):
     check_gradients: bool = False
     # Whether Megatron divides gradients by the number of replicas before their reduction (no average_in_collective)
     scale_gradients: bool = False
+    # Whether Megatron's products leave the multiprocessors that NCCL holds free; False = their blocks that find none
+    # wait for a second wave, as with FSDP and DeepSpeed (workload.generators.training.interference)
+    leaves_sms: bool = True
+    # Whether Megatron gathers the parameters of products in FP8 in FP8, for which the optimizer casts each GPU's share
+    # (fp8_param_gather); False = in 16 bits
+    fp8_gather: bool = False
     # When Megatron averages the loss over replicas: step = once at the end, micro-batch = after each micro-batch,
     # checked = after each micro-batch, and the host reads each loss (check_for_nan_in_loss_and_grad)
     report_loss: Literal["step", "micro-batch", "checked"] = "step"

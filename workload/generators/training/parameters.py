@@ -18,6 +18,10 @@ DEEPSPEED = 500_000_000
 """Elements per bucket: DeepSpeed's reduce_bucket_size and allgather_bucket_size (runtime/zero/config.py)."""
 
 
+_IN_16_BITS = frozenset({"output", "router"})
+"""Parts whose matrices are in 16 bits in plans in FP8: they are no modules of Transformer Engine."""
+
+
 class HeldParameters(NamedTuple):
     """Numbers of parameters of one GPU."""
 
@@ -39,6 +43,7 @@ class ParameterTensor(NamedTuple):
     # computes them for its own tokens
     is_summed: bool = False
     pieces: int = 1  # Number of the framework's equal tensors that this one represents
+    is_operand: bool = False  # Whether it is a matrix whose products are in the plan's data type
 
 
 Tensors = list[ParameterTensor]
@@ -58,6 +63,7 @@ def tensors(model: Model, plan: ParallelPlan, weights_list: Iterable[Weights]) -
             is_expert=part.split == "experts",
             is_summed=part.split == "whole" and part.part != "positions",
             pieces=part.pieces // plan.ep if part.split == "experts" else part.pieces,
+            is_operand=part.is_matrix and part.part not in _IN_16_BITS and not plan.lora,  # adapters are in 16 bits
         )
         for part in weights_list
     ]
@@ -175,6 +181,7 @@ class ParameterBucket(NamedTuple):
     size: int  # Number of parameters
     units: tuple[int, int]  # First and last unit with parameters in the bucket; complete at the first, backward
     is_expert: bool  # Whether the parameters are those of experts, which have other replicas
+    operands: int = 0  # Number of the parameters in matrices whose products are in the plan's data type
 
 
 def buckets(units: Sequence[Tensors], limit: int | None, *, ends_before: bool) -> list[ParameterBucket]:
@@ -191,18 +198,18 @@ def buckets(units: Sequence[Tensors], limit: int | None, *, ends_before: bool) -
     # core/distributed/distributed_data_parallel.py)
     for is_expert in (False, True):
         tensors = [
-            (number, tensor.size)
+            (number, tensor)
             for number in reversed(range(len(units)))
             for tensor in reversed(units[number])
             if tensor.is_expert == is_expert
         ]
-        bucket: list[tuple[int, int]] = []
-        for number, count in tensors:
-            if ends_before and limit is not None and bucket and sum(c for _, c in bucket) + count > limit:
+        bucket: list[tuple[int, ParameterTensor]] = []
+        for number, tensor in tensors:
+            if ends_before and limit is not None and bucket and _size(bucket) + tensor.size > limit:
                 closed.append(_closed(bucket, is_expert=is_expert))
                 bucket = []
-            bucket.append((number, count))
-            if not ends_before and limit is not None and sum(c for _, c in bucket) >= limit:
+            bucket.append((number, tensor))
+            if not ends_before and limit is not None and _size(bucket) >= limit:
                 closed.append(_closed(bucket, is_expert=is_expert))
                 bucket = []
         if bucket:
@@ -212,6 +219,12 @@ def buckets(units: Sequence[Tensors], limit: int | None, *, ends_before: bool) -
     return [bucket._replace(number=number) for number, bucket in enumerate(closed)]
 
 
-def _closed(tensors: Sequence[tuple[int, int]], *, is_expert: bool) -> ParameterBucket:
-    """Return the bucket of tensors, each given as the number of its unit and its number of parameters."""
-    return ParameterBucket(0, sum(count for _, count in tensors), (tensors[-1][0], tensors[0][0]), is_expert)
+def _size(tensors: Sequence[tuple[int, ParameterTensor]]) -> int:
+    """Return the number of parameters of tensors, each given with the number of its unit."""
+    return sum(tensor.size for _, tensor in tensors)
+
+
+def _closed(tensors: Sequence[tuple[int, ParameterTensor]], *, is_expert: bool) -> ParameterBucket:
+    """Return the bucket of tensors, each given with the number of its unit."""
+    operands = sum(tensor.size for _, tensor in tensors if tensor.is_operand)
+    return ParameterBucket(0, _size(tensors), (tensors[-1][0], tensors[0][0]), is_expert, operands)

@@ -83,7 +83,7 @@ class Replicas:
         is_default = "grad_dtype" not in plan.model_fields_set
         dtype = plan.dtype if framework == "deepspeed" and is_default else plan.grad_dtype
         self.gradient_bytes = max(2, int(DTYPE_BYTES[dtype]))
-        # Bytes per parameter in an all-gather; products in FP8 use parameters of 16 bits
+        # Bytes per parameter in an all-gather; products in FP8 use parameters of 16 bits unless they have `fp8_gather`
         self._parameter_bytes = max(2, int(DTYPE_BYTES[plan.dtype]))
         # Whether updated parameters are gathered during the first forward pass of the next step
         self.gathers_beside = framework == "megatron" and plan.zero == 1 and plan.overlap_param_gather
@@ -213,7 +213,9 @@ class Replicas:
         items: Items = []
         for b in reversed(self.buckets):
             if self._is_shared(b):
-                size = -(-b.size // self.shards(is_expert=b.is_expert)) * self._parameter_bytes
+                narrow = b.operands if self.plan.fp8_gather and self.plan.dtype == "fp8" else 0
+                wide_bytes, members = (b.size - narrow) * self._parameter_bytes, self.shards(is_expert=b.is_expert)
+                size = -(-(wide_bytes + narrow) // members)
                 name = f"chunk{self.chunk}-bucket{b.number}/dp:all-gather"
                 key = self._key(b) if is_overlapped else ""
                 kind = CollectiveCommType.ALL_GATHER

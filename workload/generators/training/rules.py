@@ -466,7 +466,7 @@ def _software_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> 
         yield f"scaling is {plan.scaling} with dtype {plan.dtype}, expected delayed, or fp8"
     if plan.attention_dtype == "fp8" and plan.attention != "flash":
         yield f"attention_dtype is fp8 with attention {plan.attention}, expected auto, or flash"
-    for key in ("check_gradients", "scale_gradients", "report_loss"):
+    for key in ("check_gradients", "scale_gradients", "fp8_gather", "leaves_sms", "report_loss"):
         default = type(plan).model_fields[key].default
         if framework not in {"megatron", "inference"} and getattr(plan, key) != default:
             yield f"{key} is set with {framework}, expected {str(default).lower()} (only megatron has it)"

@@ -11,7 +11,7 @@ from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.training import stages, step_end
 from nadi.workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, FinishedBlock, Ring
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items, only
-from nadi.workload.generators.training.linear import all_gather
+from nadi.workload.generators.training.linear import all_gather, weights_casts
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import Work
 from nadi.workload.generators.training.replicas import Replicas
@@ -198,10 +198,10 @@ class Stage:
     def _gathering(self) -> list[FinishedBlock]:
         """Blocks before the first forward pass, with the parameter all-gathers that overlap it."""
         builder = BlockBuilder()
+        builder.add("", step_end.beginning(self._shard, self._replicas))
         for replicas in self._replicas:
             if replicas.gathers_beside:
                 builder.add("", replicas.gathers(is_overlapped=True))
-        builder.add("", step_end.beginning(self._shard, self._replicas))
         return builder.finish()
 
     def _deferred(self, num_micro_batches: int) -> list[FinishedBlock]:
@@ -262,6 +262,7 @@ class Stage:
             begun, awaited = replicas.before_forward(number, is_first=is_first)
             builder.add("", begun)
             builder.wait(awaited)
+            builder.add(unit.layer, weights_casts(self._shard, unit.tensors) if is_first else [])
             builder.add(unit.layer, unit.forward)
             if unit.name == HEAD:
                 builder.add(unit.layer, step_end.after_loss(self._shard, replicas))

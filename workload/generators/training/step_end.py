@@ -141,6 +141,9 @@ def _loss(replicas: Replicas) -> Items:
 def beginning(shard: Shard, replicas: Sequence[Replicas]) -> Items:
     """Return the items before the first forward pass of a step: Megatron-LM sets its buffers of gradients to 0.
 
+    The gathers of parameters come after them: the first one is launched by the first module's forward pass, and
+    PyTorch lets a collective wait for the stream of computation.
+
     Args:
         shard: A GPU's share of the model under the parallel plan.
         replicas: The collectives between replicas of each chunk of the stage.
