@@ -1,5 +1,8 @@
 """Time of one collective on an idle network: its steps are simulated, or the algorithm's formula gives the time.
 
+Steps are simulated as packets. Where these are too many, messages are flows, and where messages are too many, too, the
+formula gives the time.
+
 A formula takes the latency and rate of the path. A message of b bytes between two NPUs is a train of packets: every
 packet adds header_bytes, each link adds its delay, each switch adds its latency, and every link except the slowest adds
 the time of the last packet (store and forward) or of its header (cut-through). If an NPU sends and receives over the
@@ -35,7 +38,9 @@ class ClosedForm(NamedTuple):
     """Time of a collective on an idle network."""
 
     time_ps: float  # time of the collective in picoseconds
-    is_simulated: bool  # True if the steps were simulated, False if a formula or an interpolation gives the time
+    is_simulated: (
+        bool  # True if the packets were simulated, False if flows, a formula or an interpolation give the time
+    )
 
 
 def closed_form(
@@ -51,10 +56,11 @@ def closed_form(
 ) -> ClosedForm:
     """Return the time of one collective on an idle network.
 
-    The function simulates the steps (`isolated`). If that would take too long, it evaluates the algorithm's formula. If
-    the members' paths differ, the formula uses the rate of the slowest path and the latency of the longest one. A ring
-    uses the mean latency of all paths but the fastest, because a chunk that travels round n members takes n - 1 of the
-    ring's paths. An algorithm that knows the fabric reads latencies and rates from the group's shape.
+    The function simulates the steps (`isolated`), as packets or as flows. If both would take too long, it evaluates the
+    algorithm's formula. If the members' paths differ, the formula uses the rate of the slowest path and the latency of
+    the longest one. A ring uses the mean latency of all paths but the fastest, because a chunk that travels round n
+    members takes n - 1 of the ring's paths. An algorithm that knows the fabric reads latencies and rates from the
+    group's shape.
 
     Args:
         graph: The fabric (`Graph`).
@@ -72,9 +78,13 @@ def closed_form(
         return ClosedForm(0.0, is_simulated=True)
     chosen, npus = collectives.choose(kind, algorithm), members.tolist()
     isolated = isolated or IsolatedCollectives()
-    simulated_ps = isolated.time_ps(graph, program, settings, chosen, schedule, npus, size_bytes)
+    how = graph, program, settings, chosen, schedule, npus, size_bytes
+    simulated_ps = isolated.time_ps(*how)
     if simulated_ps is not None:
         return ClosedForm(simulated_ps, is_simulated=True)
+    flows_ps = isolated.flows_ps(*how)
+    if flows_ps is not None:
+        return ClosedForm(flows_ps, is_simulated=False)
     # groups with equal positions share a formula
     key = schedule, size_bytes, isolated.position(tuple(npus))
     if key not in isolated.formulas_ps:

@@ -1,4 +1,7 @@
-"""Collectives simulated in isolation, on an idle fabric, and the limits above which a formula replaces that."""
+"""Collectives simulated in isolation, on an idle fabric: as packets, or as flows where packets would take too long.
+
+This module has the limits above which flows replace packets, and a formula replaces flows.
+"""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -28,6 +31,8 @@ _MAX_PAIRS = 1 << 14
 # Maximum number of packets to simulate, about half a microsecond each: the first if the formula is exact, the second if
 # it is an estimate.
 _MAX_PACKETS, _MAX_PACKETS_OF_ESTIMATES = 1 << 23, 1 << 26
+# Number of packets whose simulation takes as long as that of a message as a flow, about 8 us
+_PACKETS_PER_FLOW = 16
 _UNLIMITED = 1 << 62
 Pair = tuple[int, int]  # sender and receiver, as members of the group
 
@@ -45,12 +50,20 @@ class IsolatedCollectives:
 
     `paths`: Distinct paths by schedule and members, for formulas. `max_packets`: Maximum number of packets to simulate
     for a collective that has a formula; None = the limits of this module. `positions`: Positions of groups, of which
-    those with equal positions are simulated once; None = each group is simulated.
+    those with equal positions are simulated once; None = each group is simulated. `max_flows`: Maximum number of
+    messages to simulate as flows; None = as many as take the time of `max_packets`.
     """
 
-    def __init__(self, max_packets: int | None = None, positions: GroupPositions | None = None) -> None:
+    def __init__(
+        self,
+        max_packets: int | None = None,
+        positions: GroupPositions | None = None,
+        max_flows: int | None = None,
+    ) -> None:
         self._max_packets, self._positions = max_packets, positions
-        self._times_ps: dict[tuple[int, int, object], float] = {}
+        packets = _MAX_PACKETS if max_packets is None else max_packets
+        self._max_flows = packets // _PACKETS_PER_FLOW if max_flows is None else max_flows
+        self._times_ps: dict[tuple[int, int, object, bool], float] = {}
         self.paths: dict[tuple[int, tuple[int, ...]], list[Paths]] = {}
         self.formulas_ps: dict[tuple[int, int, object], float] = {}  # times by formulas, which positions share too
         self._position_of: dict[tuple[int, ...], object] = {}
@@ -82,9 +95,48 @@ class IsolatedCollectives:
         must_play = not choice.has_formula or bool(s.uneven[schedule])
         if not must_play and self._takes_long(s, settings, schedule, size_bytes, is_exact=choice.is_exact):
             return None
+        max_pairs = _UNLIMITED if must_play else _MAX_PAIRS
+        return self._simulated_ps(graph, s, settings, choice, schedule, members, size_bytes, max_pairs, as_flows=False)
+
+    def flows_ps(
+        self,
+        graph: Graph,
+        program: Program,
+        settings: Settings,
+        choice: AlgorithmChoice,
+        schedule: int,
+        members: list[int],
+        size_bytes: int,
+    ) -> float | None:
+        """Return the time of a group's collective as flows on its own ports; None if it has too many messages.
+
+        The arguments are those of `time_ps`. On its own ports, flows take the time of packets within 2 %
+        (scripts/fidelities_agree.py), and a message takes as long to simulate as a few packets, whatever its size.
+        """
+        s, fidelity = program.schedules, settings.fidelity
+        if not fidelity.model.has_headers or fidelity.acknowledged:  # flows have the headers, but no such messages
+            return None
+        if message_count(s, schedule) > self._max_flows:
+            return None
+        return self._simulated_ps(graph, s, settings, choice, schedule, members, size_bytes, _MAX_PAIRS, as_flows=True)
+
+    def _simulated_ps(
+        self,
+        graph: Graph,
+        s: Schedules,
+        settings: Settings,
+        choice: AlgorithmChoice,
+        schedule: int,
+        members: list[int],
+        size_bytes: int,
+        max_pairs: int,
+        *,
+        as_flows: bool,
+    ) -> float | None:
+        """Return the time of a collective on its idle fabric; None if more than max_pairs pairs of members send."""
         position = self.position(tuple(members))
         if (schedule, position) not in self._fabrics:
-            ends = pairs(s, schedule, _UNLIMITED if must_play else _MAX_PAIRS)
+            ends = pairs(s, schedule, max_pairs)
             if ends is None:
                 return None
             # switches that reduce act as further members
@@ -93,9 +145,10 @@ class IsolatedCollectives:
                 members = [*members, *range(graph.npus, graph.npus + len(switches))]
                 graph = with_aggregators(graph, switches)
             self._fabrics[schedule, position] = idle_fabric(graph, settings, members, ends)
-        key = schedule, size_bytes, position
+        key = schedule, size_bytes, position, as_flows
         if key not in self._times_ps:
-            self._times_ps[key] = self._fabrics[schedule, position].time_ps(s, schedule, size_bytes)
+            fabric = self._fabrics[schedule, position]
+            self._times_ps[key] = (fabric.with_flows() if as_flows else fabric).time_ps(s, schedule, size_bytes)
         return self._times_ps[key]
 
     def position(self, npus: tuple[int, ...]) -> object:
@@ -125,6 +178,12 @@ class IdleFabric(NamedTuple):
     graph: Graph
     npu_of_member: Int64  # int64[n], NPU of each member, aggregators included
     settings: pdes.Settings
+
+    def with_flows(self) -> "IdleFabric":
+        """Return the fabric with messages as flows in place of packets."""
+        flow = pdes.fidelity.fidelity(pdes.fidelity.FLUID, collectives="steps")
+        fidelity = replace(self.settings.fidelity, model=flow.model, own=flow.own)
+        return self._replace(settings=replace(self.settings, fidelity=fidelity))
 
     def time_ps(self, schedules: Schedules, schedule_number: int, size_bytes: int) -> float:
         """Return the time in picoseconds until the last member has done its part of a schedule.
