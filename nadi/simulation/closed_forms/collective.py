@@ -89,11 +89,11 @@ def closed_form(
     key = schedule, size_bytes, isolated.position(tuple(npus))
     if key not in isolated.formulas_ps:
         arguments = graph, program, settings, kind, algorithm, schedule, members, size_bytes, isolated
-        isolated.formulas_ps[key] = _formula_ps(*arguments) + settings.fidelity.endpoint_delay_ps
+        isolated.formulas_ps[key] = formula_ps(*arguments) + settings.fidelity.endpoint_delay_ps
     return ClosedForm(isolated.formulas_ps[key], is_simulated=False)
 
 
-def _formula_ps(
+def formula_ps(
     graph: Graph,
     program: Program,
     settings: Settings,
@@ -109,7 +109,9 @@ def _formula_ps(
     pays = chosen.pays(graph.accelerator)
     launch_ps = float(program.schedules.launch_ps[schedule]) if pays else 0.0
     if chosen.needs_shape:
-        shape = _payload_rates(shape_of(graph, members, trees=chosen.trees), settings, framed=settings.nvlink_framing)
+        switched = not np.any((graph.link_src < graph.npus) & (graph.link_dst < graph.npus))
+        shape = shape_of(graph, members, trees=chosen.trees)
+        shape = _payload_rates(shape, settings, framed=settings.nvlink_framing, switched=switched)
         if pays:
             shape = _data_rates(shape, *usual_message(program.schedules, schedule, size_bytes))
         return launch_ps + workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
@@ -178,8 +180,15 @@ def _paths(
     return list(kinds.values())
 
 
-def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool) -> GroupShape:
-    """Return the shape with rates for payload beside headers and answers; framed: NVLink joins a host's NPUs."""
+def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool, switched: bool) -> GroupShape:
+    """Return the shape with rates for payload beside headers and answers.
+
+    Args:
+        shape: The shape of a group.
+        settings: The engine's settings of the run (`pdes.Settings`).
+        framed: Whether NVLink joins a host's NPUs.
+        switched: Whether all links of NPUs lead to switches, so that members receive over the cable on which they send.
+    """
     if not settings.fidelity.model.has_headers:
         return shape
 
@@ -199,7 +208,11 @@ def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool) -> Gr
     trees = (branch._replace(tree=_tree_payload_rates(branch.tree, settings, framed=framed)) for branch in shape.trees)
     return shape._replace(
         line_bps=shape.lines_bps,
-        rate_bps=tuple(payload_bps(rate, framed=False, answered=False) for rate in shape.rate_bps),
+        # a dimension inside hosts has the rate of their NVLinks
+        rate_bps=tuple(
+            payload_bps(rate, framed=framed and switched and rate == shape.inside_bps, answered=switched)
+            for rate in shape.rate_bps
+        ),
         inside_bps=payload_bps(shape.inside_bps, framed=framed),
         outside_bps=payload_bps(shape.outside_bps, framed=False),
         trees=tuple(trees),

@@ -60,14 +60,14 @@ class Effort(NamedTuple):
     # True = the curve interpolates between simulated sizes; False = the time of a size does not depend on sizes
     # requested before, which a planner that runs in several processes needs
     interpolates: bool
-    # maximum number of messages that are flows, about 8 us each, where neither packets nor smaller sizes give the time
-    max_flows: int = 1 << 15
+    # maximum number of messages that are flows, about 2 us each, where neither packets nor smaller sizes give the time
+    max_flows: int = 1 << 17
 
 
-RUN_EFFORT = Effort(1 << 20, 1 << 22, 3, interpolates=True, max_flows=1 << 16)  # effort of a simulation run
+RUN_EFFORT = Effort(1 << 20, 1 << 22, 3, interpolates=True, max_flows=1 << 18)  # effort of a simulation run
 PLANNER_EFFORT = Effort(1 << 19, 1 << 20, 6, interpolates=False)
 # effort of the rows of `nadi collective`, of which each plays its closed form anyway (`isolated`)
-SWEEP_EFFORT = Effort(1 << 26, 1 << 26, 3, interpolates=False, max_flows=1 << 19)
+SWEEP_EFFORT = Effort(1 << 26, 1 << 26, 3, interpolates=False, max_flows=1 << 22)
 # effort of changes to a fabric (nadi.insight.explanation.document), which need only the relative change of a time
 WHAT_IF_EFFORT = Effort(1 << 18, 1 << 20, 4, interpolates=True)
 

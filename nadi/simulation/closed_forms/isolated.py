@@ -26,13 +26,14 @@ from nadi.workload.trace_sets import GroupTable
 # Maximum number of messages to simulate: the first if the formula is an estimate and messages are packets, the second
 # otherwise. Laying out two million messages takes half a gigabyte.
 _MAX_MESSAGES_OF_ESTIMATES, _MAX_MESSAGES = 1 << 21, 1 << 19
-# maximum number of sender-receiver pairs to simulate if there is a formula; their paths take a second
-_MAX_PAIRS = 1 << 14
+# maximum number of sender-receiver pairs to simulate if there is a formula, as packets and as flows, whose paths take a
+# second and four
+_MAX_PAIRS, _MAX_PAIRS_OF_FLOWS = 1 << 14, 1 << 16
 # Maximum number of packets to simulate, about half a microsecond each: the first if the formula is exact, the second if
 # it is an estimate.
 _MAX_PACKETS, _MAX_PACKETS_OF_ESTIMATES = 1 << 23, 1 << 26
-# Number of packets whose simulation takes as long as that of a message as a flow, about 8 us
-_PACKETS_PER_FLOW = 16
+# number of packets whose simulation takes as long as that of a message as a flow, 1.6 to 2.5 us where few share a link
+_PACKETS_PER_FLOW = 2
 _UNLIMITED = 1 << 62
 Pair = tuple[int, int]  # sender and receiver, as members of the group
 
@@ -79,7 +80,7 @@ class IsolatedCollectives:
         members: list[int],
         size_bytes: int,
     ) -> float | None:
-        """Return the time of a group's collective simulated on its own ports; None if its formula must be used.
+        """Return the time of a group's collective simulated on its own ports; None if it has too many packets.
 
         Args:
             graph: The fabric (`Graph`).
@@ -95,8 +96,8 @@ class IsolatedCollectives:
         must_play = not choice.has_formula or bool(s.uneven[schedule])
         if not must_play and self._takes_long(s, settings, schedule, size_bytes, is_exact=choice.is_exact):
             return None
-        max_pairs = _UNLIMITED if must_play else _MAX_PAIRS
-        return self._simulated_ps(graph, s, settings, choice, schedule, members, size_bytes, max_pairs, as_flows=False)
+        fabric = self._fabric(graph, s, settings, choice, schedule, members, _UNLIMITED if must_play else _MAX_PAIRS)
+        return fabric and self._simulated_ps(fabric, s, schedule, members, size_bytes, as_flows=False)
 
     def flows_ps(
         self,
@@ -110,17 +111,26 @@ class IsolatedCollectives:
     ) -> float | None:
         """Return the time of a group's collective as flows on its own ports; None if it has too many messages.
 
-        The arguments are those of `time_ps`. On its own ports, flows take the time of packets within 2 %
-        (scripts/fidelities_agree.py), and a message takes as long to simulate as a few packets, whatever its size.
+        The simulation of a message takes as long as that of a few packets, whatever its size. Where nothing contends,
+        flows take the time of packets (scripts/fidelities_agree.py).
+
+        Args:
+            graph: The fabric (`Graph`).
+            program: Work of all NPUs (`Program`).
+            settings: The engine's settings of the run (`pdes.Settings`).
+            choice: Algorithm of the collective.
+            schedule: Number of the schedule.
+            members: NPUs of the group's members.
+            size_bytes: Size of the buffer in bytes.
         """
         s, fidelity = program.schedules, settings.fidelity
-        if not fidelity.model.has_headers or fidelity.acknowledged:  # flows have the headers, but no such messages
+        # messages of flows are never `acknowledged`
+        if not fidelity.model.has_headers or fidelity.acknowledged or message_count(s, schedule) > self._max_flows:
             return None
-        if message_count(s, schedule) > self._max_flows:
-            return None
-        return self._simulated_ps(graph, s, settings, choice, schedule, members, size_bytes, _MAX_PAIRS, as_flows=True)
+        fabric = self._fabric(graph, s, settings, choice, schedule, members, _MAX_PAIRS_OF_FLOWS)
+        return fabric and self._simulated_ps(fabric, s, schedule, members, size_bytes, as_flows=True)
 
-    def _simulated_ps(
+    def _fabric(
         self,
         graph: Graph,
         s: Schedules,
@@ -128,14 +138,11 @@ class IsolatedCollectives:
         choice: AlgorithmChoice,
         schedule: int,
         members: list[int],
-        size_bytes: int,
         max_pairs: int,
-        *,
-        as_flows: bool,
-    ) -> float | None:
-        """Return the time of a collective on its idle fabric; None if more than max_pairs pairs of members send."""
-        position = self.position(tuple(members))
-        if (schedule, position) not in self._fabrics:
+    ) -> "IdleFabric | None":
+        """Return the idle fabric of a group; None if more than `max_pairs` pairs of members send."""
+        key = schedule, self.position(tuple(members))
+        if key not in self._fabrics:
             ends = pairs(s, schedule, max_pairs)
             if ends is None:
                 return None
@@ -144,10 +151,15 @@ class IsolatedCollectives:
                 switches = trees_of(graph, np.array(members), choice.trees)[1]
                 members = [*members, *range(graph.npus, graph.npus + len(switches))]
                 graph = with_aggregators(graph, switches)
-            self._fabrics[schedule, position] = idle_fabric(graph, settings, members, ends)
-        key = schedule, size_bytes, position, as_flows
+            self._fabrics[key] = idle_fabric(graph, settings, members, ends)
+        return self._fabrics[key]
+
+    def _simulated_ps(
+        self, fabric: "IdleFabric", s: Schedules, schedule: int, members: list[int], size_bytes: int, *, as_flows: bool
+    ) -> float:
+        """Return the time of a collective on the idle fabric of its group."""
+        key = schedule, size_bytes, self.position(tuple(members)), as_flows
         if key not in self._times_ps:
-            fabric = self._fabrics[schedule, position]
             self._times_ps[key] = (fabric.with_flows() if as_flows else fabric).time_ps(s, schedule, size_bytes)
         return self._times_ps[key]
 
