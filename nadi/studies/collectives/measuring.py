@@ -58,7 +58,7 @@ class SweepRow(NamedTuple):
     # bus bandwidth in bytes per second: algorithm bandwidth times the bus factor of nccl-tests
     busbw_Bps: float  # noqa: N815 - bytes, not bits
     closed_form_ps: float  # closed-form time of the algorithm on an idle network, in ps
-    closed_form_played: bool  # whether the closed form played the schedule's steps; False = it used a formula
+    closed_form_played: bool  # whether packets played the schedule's steps; False = flows did, or it used a formula
     ratio: float  # time over closed form; NaN if the closed form is 0
     bound_ps: float  # lower bound in ps from the busiest link, see nadi.studies.collectives.link_bound
     busiest_link: float  # utilisation of the busiest link, 0 to 1
