@@ -61,7 +61,7 @@ class Effort(NamedTuple):
     # requested before, which a planner that runs in several processes needs
     interpolates: bool
     # maximum number of messages that are flows, about 2 us each, where neither packets nor smaller sizes give the time
-    max_flows: int = 1 << 17
+    max_flows: int = 1 << 14
 
 
 RUN_EFFORT = Effort(1 << 20, 1 << 22, 3, interpolates=True, max_flows=1 << 18)  # effort of a simulation run
