@@ -334,6 +334,7 @@ def test_large_sizes_are_told_by_smaller_ones(size_bytes, is_told):
         lambda size: size / 256,
         play,
         lambda _: wrong,
+        lambda _: wrong,
         has_formula=True,
     )
     found = Curve(ask, is_exact=False).at(size_bytes)
@@ -356,7 +357,7 @@ def test_sizes_below_a_knee_do_not_tell_what_is_above():
         return ClosedForm(time_of(size) * (1.0 if is_simulated else 0.8), is_simulated)
 
     play, formula = partial(form_of, is_simulated=True), partial(form_of, is_simulated=False)
-    source = CurveSource(lambda _: "", lambda size: size / 256, play, formula, has_formula=True)
+    source = CurveSource(lambda _: "", lambda size: size / 256, play, formula, formula, has_formula=True)
     assert Curve(source, is_exact=False).at(2 << 30) == formula(2 << 30)
     assert Curve(source._replace(has_formula=False), is_exact=False).at(2 << 30).time_ps < 0.3 * time_of(2 << 30)
 
@@ -369,7 +370,7 @@ def test_sizes_between_played_ones_are_read_off_only_where_their_neighbours_agre
             played.append(size)
             return ClosedForm(time_of(size), is_simulated=True)
 
-        return Curve(CurveSource(lambda _: "", lambda _: 1.0, play, play, has_formula=True), is_exact=False)
+        return Curve(CurveSource(lambda _: "", lambda _: 1.0, play, play, play, has_formula=True), is_exact=False)
 
     straight, stepped = curve(lambda size: 1000 + 2.5 * size), curve(lambda size: 1000.0 * (1 + (size > 1250)))
     for each in (straight, stepped):

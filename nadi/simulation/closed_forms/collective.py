@@ -1,5 +1,8 @@
 """Time of one collective on an idle network: its steps are simulated, or the algorithm's formula gives the time.
 
+Steps are simulated as packets. Where these are too many, messages are flows, and where messages are too many, too, the
+formula gives the time.
+
 A formula takes the latency and rate of the path. A message of b bytes between two NPUs is a train of packets: every
 packet adds header_bytes, each link adds its delay, each switch adds its latency, and every link except the slowest adds
 the time of the last packet (store and forward) or of its header (cut-through). If an NPU sends and receives over the
@@ -35,7 +38,9 @@ class ClosedForm(NamedTuple):
     """Time of a collective on an idle network."""
 
     time_ps: float  # time of the collective in picoseconds
-    is_simulated: bool  # True if the steps were simulated, False if a formula or an interpolation gives the time
+    is_simulated: (
+        bool  # True if the packets were simulated, False if flows, a formula or an interpolation give the time
+    )
 
 
 def closed_form(
@@ -51,10 +56,11 @@ def closed_form(
 ) -> ClosedForm:
     """Return the time of one collective on an idle network.
 
-    The function simulates the steps (`isolated`). If that would take too long, it evaluates the algorithm's formula. If
-    the members' paths differ, the formula uses the rate of the slowest path and the latency of the longest one. A ring
-    uses the mean latency of all paths but the fastest, because a chunk that travels round n members takes n - 1 of the
-    ring's paths. An algorithm that knows the fabric reads latencies and rates from the group's shape.
+    The function simulates the steps (`isolated`), as packets or as flows. If both would take too long, it evaluates the
+    algorithm's formula. If the members' paths differ, the formula uses the rate of the slowest path and the latency of
+    the longest one. A ring uses the mean latency of all paths but the fastest, because a chunk that travels round n
+    members takes n - 1 of the ring's paths. An algorithm that knows the fabric reads latencies and rates from the
+    group's shape.
 
     Args:
         graph: The fabric (`Graph`).
@@ -72,18 +78,22 @@ def closed_form(
         return ClosedForm(0.0, is_simulated=True)
     chosen, npus = collectives.choose(kind, algorithm), members.tolist()
     isolated = isolated or IsolatedCollectives()
-    simulated_ps = isolated.time_ps(graph, program, settings, chosen, schedule, npus, size_bytes)
+    how = graph, program, settings, chosen, schedule, npus, size_bytes
+    simulated_ps = isolated.time_ps(*how)
     if simulated_ps is not None:
         return ClosedForm(simulated_ps, is_simulated=True)
+    flows_ps = isolated.flows_ps(*how)
+    if flows_ps is not None:
+        return ClosedForm(flows_ps, is_simulated=False)
     # groups with equal positions share a formula
     key = schedule, size_bytes, isolated.position(tuple(npus))
     if key not in isolated.formulas_ps:
         arguments = graph, program, settings, kind, algorithm, schedule, members, size_bytes, isolated
-        isolated.formulas_ps[key] = _formula_ps(*arguments) + settings.fidelity.endpoint_delay_ps
+        isolated.formulas_ps[key] = formula_ps(*arguments) + settings.fidelity.endpoint_delay_ps
     return ClosedForm(isolated.formulas_ps[key], is_simulated=False)
 
 
-def _formula_ps(
+def formula_ps(
     graph: Graph,
     program: Program,
     settings: Settings,
@@ -99,7 +109,9 @@ def _formula_ps(
     pays = chosen.pays(graph.accelerator)
     launch_ps = float(program.schedules.launch_ps[schedule]) if pays else 0.0
     if chosen.needs_shape:
-        shape = _payload_rates(shape_of(graph, members, trees=chosen.trees), settings, framed=settings.nvlink_framing)
+        switched = not np.any((graph.link_src < graph.npus) & (graph.link_dst < graph.npus))
+        shape = shape_of(graph, members, trees=chosen.trees)
+        shape = _payload_rates(shape, settings, framed=settings.nvlink_framing, switched=switched)
         if pays:
             shape = _data_rates(shape, *usual_message(program.schedules, schedule, size_bytes))
         return launch_ps + workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
@@ -168,8 +180,15 @@ def _paths(
     return list(kinds.values())
 
 
-def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool) -> GroupShape:
-    """Return the shape with rates for payload beside headers and answers; framed: NVLink joins a host's NPUs."""
+def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool, switched: bool) -> GroupShape:
+    """Return the shape with rates for payload beside headers and answers.
+
+    Args:
+        shape: The shape of a group.
+        settings: The engine's settings of the run (`pdes.Settings`).
+        framed: Whether NVLink joins a host's NPUs.
+        switched: Whether all links of NPUs lead to switches, so that members receive over the cable on which they send.
+    """
     if not settings.fidelity.model.has_headers:
         return shape
 
@@ -189,7 +208,11 @@ def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool) -> Gr
     trees = (branch._replace(tree=_tree_payload_rates(branch.tree, settings, framed=framed)) for branch in shape.trees)
     return shape._replace(
         line_bps=shape.lines_bps,
-        rate_bps=tuple(payload_bps(rate, framed=False, answered=False) for rate in shape.rate_bps),
+        # a dimension inside hosts has the rate of their NVLinks
+        rate_bps=tuple(
+            payload_bps(rate, framed=framed and switched and rate == shape.inside_bps, answered=switched)
+            for rate in shape.rate_bps
+        ),
         inside_bps=payload_bps(shape.inside_bps, framed=framed),
         outside_bps=payload_bps(shape.outside_bps, framed=False),
         trees=tuple(trees),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -59,12 +60,14 @@ class Effort(NamedTuple):
     # True = the curve interpolates between simulated sizes; False = the time of a size does not depend on sizes
     # requested before, which a planner that runs in several processes needs
     interpolates: bool
+    # maximum number of messages that are flows, about 2 us each, where neither packets nor smaller sizes give the time
+    max_flows: int = 1 << 14
 
 
-RUN_EFFORT = Effort(1 << 20, 1 << 22, 3, interpolates=True)  # effort of a simulation run
+RUN_EFFORT = Effort(1 << 20, 1 << 22, 3, interpolates=True, max_flows=1 << 18)  # effort of a simulation run
 PLANNER_EFFORT = Effort(1 << 19, 1 << 20, 6, interpolates=False)
 # effort of the rows of `nadi collective`, of which each plays its closed form anyway (`isolated`)
-SWEEP_EFFORT = Effort(1 << 26, 1 << 26, 3, interpolates=False)
+SWEEP_EFFORT = Effort(1 << 26, 1 << 26, 3, interpolates=False, max_flows=1 << 22)
 # effort of changes to a fabric (nadi.insight.explanation.document), which need only the relative change of a time
 WHAT_IF_EFFORT = Effort(1 << 18, 1 << 20, 4, interpolates=True)
 
@@ -77,6 +80,7 @@ class CurveSource(NamedTuple):
     packets: Callable[[int], float]  # returns the approximate number of packets of a size
     simulate: Callable[[int], ClosedForm]  # returns the time of a size from simulating its steps
     formula: Callable[[int], ClosedForm]  # returns the time of a size from the algorithm's formula
+    estimate: Callable[[int], ClosedForm]  # returns the time of a size from flows, or from the formula if they are many
     has_formula: bool  # False = the algorithm has none, and `formula` simulates
 
 
@@ -88,12 +92,12 @@ class Curve:
     either side agree within half a percent. It extrapolates a large size: three smaller sizes, each half of the next,
     must take little time and use the same variant, the lower two must predict the third within one percent, the third
     must be at most `Effort.max_halvings` halvings below the large size, and their line must rise at least half as fast
-    as the formula. Otherwise it simulates the size, or evaluates the formula if the size is very large, or `is_exact`:
-    the formula is exact on an idle network.
+    as the formula. Otherwise it simulates the size. If that is very large, or the algorithm's formula `is_exact` where
+    all paths are alike, messages are flows, and the formula gives the time of too many of them.
     """
 
     def __init__(self, source: CurveSource, *, is_exact: bool, effort: Effort = RUN_EFFORT) -> None:
-        """Start without known times; is_exact: the formula is exact on an idle network; effort: limits of packets."""
+        """Start without known times; is_exact: the formula is exact if paths are alike; effort: limits of packets."""
         self._source, self._is_exact, self._effort = source, is_exact, effort
         self._known: dict[int, ClosedForm] = {}
         self._played: dict[str, list[tuple[int, float]]] = {}
@@ -111,8 +115,8 @@ class Curve:
         if packets <= self._effort.max_quick_packets:
             return self.simulate(size_bytes)
         if self._is_exact:
-            return self._source.formula(size_bytes)
-        fallback = self.simulate if packets <= self._effort.max_packets else self._source.formula
+            return self._source.estimate(size_bytes)
+        fallback = self.simulate if packets <= self._effort.max_packets else self._source.estimate
         return self._extrapolated(size_bytes) or fallback(size_bytes)
 
     def simulate(self, size_bytes: int) -> ClosedForm:
@@ -188,6 +192,7 @@ class _Plan(NamedTuple):
     number: int  # number of the schedule in `schedules`
     isolated: IsolatedCollectives  # times that were simulated with this plan
     by_formula: IsolatedCollectives  # paths of the plan's messages, for formulas
+    by_flows: IsolatedCollectives  # times of the plan's messages as flows, or of formulas where they are too many
 
 
 class CollectiveCosts:
@@ -312,20 +317,20 @@ class CollectiveCosts:
                 schedules = ScheduleSet(kept=self.kept)
                 number = schedules.add(kind, algorithm, len(members), shape, size_bytes, stripes)
                 by_formula = IsolatedCollectives(_NOTHING_SIMULATED)
-                plans[size_class] = _Plan(schedules.pack(), number, IsolatedCollectives(), by_formula)
+                by_flows = IsolatedCollectives(_NOTHING_SIMULATED, max_flows=self._effort.max_flows)
+                plans[size_class] = _Plan(schedules.pack(), number, IsolatedCollectives(), by_formula, by_flows)
             plan = plans[size_class]
             launch_ps = chosen.launch_ps(kind, shape, size_bytes) if shape else None
             if launch_ps is None or plan.number == DONE_AT_ONCE:
                 return plan
             return plan._replace(schedules=plan.schedules._replace(launch_ps=np.array([launch_ps])))
 
-        def evaluate(size_bytes: int, *, simulate: bool) -> ClosedForm:
-            """Return the time of size_bytes from its steps if `simulate`, else from the formula."""
+        def evaluate(size_bytes: int, how: Callable[[_Plan], IsolatedCollectives]) -> ClosedForm:
+            """Return the time of size_bytes; how: which of a plan's collectives has it."""
             plan = plan_of(size_bytes)
             planned = program._replace(schedules=plan.schedules)
-            isolated = plan.isolated if simulate else plan.by_formula
             return closed_form(
-                fabric, planned, self._settings, kind, algorithm, plan.number, members, size_bytes, isolated
+                fabric, planned, self._settings, kind, algorithm, plan.number, members, size_bytes, how(plan)
             )
 
         def packets(size_bytes: int) -> float:
@@ -338,8 +343,10 @@ class CollectiveCosts:
         def variant(size_bytes: int) -> str:
             return chosen.describe(kind, shape, size_bytes) if shape else ""
 
-        simulate, formula = partial(evaluate, simulate=True), partial(evaluate, simulate=False)
-        source = CurveSource(variant, packets, simulate, formula, chosen.has_formula)
+        simulate, formula, estimate = (
+            partial(evaluate, how=attrgetter(name)) for name in ("isolated", "by_formula", "by_flows")
+        )
+        source = CurveSource(variant, packets, simulate, formula, estimate, chosen.has_formula)
         return Curve(source, is_exact=chosen.is_exact and is_even, effort=self._effort)
 
     def _uneven(self, program: Program, schedule: int, members: Int64, size_bytes: int) -> ClosedForm:

@@ -1,4 +1,7 @@
-"""Collectives simulated in isolation, on an idle fabric, and the limits above which a formula replaces that."""
+"""Collectives simulated in isolation, on an idle fabric: as packets, or as flows where packets would take too long.
+
+This module has the limits above which flows replace packets, and a formula replaces flows.
+"""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -23,11 +26,14 @@ from nadi.workload.trace_sets import GroupTable
 # Maximum number of messages to simulate: the first if the formula is an estimate and messages are packets, the second
 # otherwise. Laying out two million messages takes half a gigabyte.
 _MAX_MESSAGES_OF_ESTIMATES, _MAX_MESSAGES = 1 << 21, 1 << 19
-# maximum number of sender-receiver pairs to simulate if there is a formula; their paths take a second
-_MAX_PAIRS = 1 << 14
+# maximum number of sender-receiver pairs to simulate if there is a formula, as packets and as flows, whose paths take a
+# second and four
+_MAX_PAIRS, _MAX_PAIRS_OF_FLOWS = 1 << 14, 1 << 16
 # Maximum number of packets to simulate, about half a microsecond each: the first if the formula is exact, the second if
 # it is an estimate.
 _MAX_PACKETS, _MAX_PACKETS_OF_ESTIMATES = 1 << 23, 1 << 26
+# number of packets whose simulation takes as long as that of a message as a flow, 1.6 to 2.5 us where few share a link
+_PACKETS_PER_FLOW = 2
 _UNLIMITED = 1 << 62
 Pair = tuple[int, int]  # sender and receiver, as members of the group
 
@@ -45,12 +51,20 @@ class IsolatedCollectives:
 
     `paths`: Distinct paths by schedule and members, for formulas. `max_packets`: Maximum number of packets to simulate
     for a collective that has a formula; None = the limits of this module. `positions`: Positions of groups, of which
-    those with equal positions are simulated once; None = each group is simulated.
+    those with equal positions are simulated once; None = each group is simulated. `max_flows`: Maximum number of
+    messages to simulate as flows; None = as many as take the time of `max_packets`.
     """
 
-    def __init__(self, max_packets: int | None = None, positions: GroupPositions | None = None) -> None:
+    def __init__(
+        self,
+        max_packets: int | None = None,
+        positions: GroupPositions | None = None,
+        max_flows: int | None = None,
+    ) -> None:
         self._max_packets, self._positions = max_packets, positions
-        self._times_ps: dict[tuple[int, int, object], float] = {}
+        packets = _MAX_PACKETS if max_packets is None else max_packets
+        self._max_flows = packets // _PACKETS_PER_FLOW if max_flows is None else max_flows
+        self._times_ps: dict[tuple[int, int, object, bool], float] = {}
         self.paths: dict[tuple[int, tuple[int, ...]], list[Paths]] = {}
         self.formulas_ps: dict[tuple[int, int, object], float] = {}  # times by formulas, which positions share too
         self._position_of: dict[tuple[int, ...], object] = {}
@@ -66,7 +80,7 @@ class IsolatedCollectives:
         members: list[int],
         size_bytes: int,
     ) -> float | None:
-        """Return the time of a group's collective simulated on its own ports; None if its formula must be used.
+        """Return the time of a group's collective simulated on its own ports; None if it has too many packets.
 
         Args:
             graph: The fabric (`Graph`).
@@ -82,9 +96,54 @@ class IsolatedCollectives:
         must_play = not choice.has_formula or bool(s.uneven[schedule])
         if not must_play and self._takes_long(s, settings, schedule, size_bytes, is_exact=choice.is_exact):
             return None
-        position = self.position(tuple(members))
-        if (schedule, position) not in self._fabrics:
-            ends = pairs(s, schedule, _UNLIMITED if must_play else _MAX_PAIRS)
+        fabric = self._fabric(graph, s, settings, choice, schedule, members, _UNLIMITED if must_play else _MAX_PAIRS)
+        return fabric and self._simulated_ps(fabric, s, schedule, members, size_bytes, as_flows=False)
+
+    def flows_ps(
+        self,
+        graph: Graph,
+        program: Program,
+        settings: Settings,
+        choice: AlgorithmChoice,
+        schedule: int,
+        members: list[int],
+        size_bytes: int,
+    ) -> float | None:
+        """Return the time of a group's collective as flows on its own ports; None if it has too many messages.
+
+        The simulation of a message takes as long as that of a few packets, whatever its size. Where nothing contends,
+        flows take the time of packets (scripts/fidelities_agree.py).
+
+        Args:
+            graph: The fabric (`Graph`).
+            program: Work of all NPUs (`Program`).
+            settings: The engine's settings of the run (`pdes.Settings`).
+            choice: Algorithm of the collective.
+            schedule: Number of the schedule.
+            members: NPUs of the group's members.
+            size_bytes: Size of the buffer in bytes.
+        """
+        s, fidelity = program.schedules, settings.fidelity
+        # messages of flows are never `acknowledged`
+        if not fidelity.model.has_headers or fidelity.acknowledged or message_count(s, schedule) > self._max_flows:
+            return None
+        fabric = self._fabric(graph, s, settings, choice, schedule, members, _MAX_PAIRS_OF_FLOWS)
+        return fabric and self._simulated_ps(fabric, s, schedule, members, size_bytes, as_flows=True)
+
+    def _fabric(
+        self,
+        graph: Graph,
+        s: Schedules,
+        settings: Settings,
+        choice: AlgorithmChoice,
+        schedule: int,
+        members: list[int],
+        max_pairs: int,
+    ) -> "IdleFabric | None":
+        """Return the idle fabric of a group; None if more than `max_pairs` pairs of members send."""
+        key = schedule, self.position(tuple(members))
+        if key not in self._fabrics:
+            ends = pairs(s, schedule, max_pairs)
             if ends is None:
                 return None
             # switches that reduce act as further members
@@ -92,10 +151,16 @@ class IsolatedCollectives:
                 switches = trees_of(graph, np.array(members), choice.trees)[1]
                 members = [*members, *range(graph.npus, graph.npus + len(switches))]
                 graph = with_aggregators(graph, switches)
-            self._fabrics[schedule, position] = idle_fabric(graph, settings, members, ends)
-        key = schedule, size_bytes, position
+            self._fabrics[key] = idle_fabric(graph, settings, members, ends)
+        return self._fabrics[key]
+
+    def _simulated_ps(
+        self, fabric: "IdleFabric", s: Schedules, schedule: int, members: list[int], size_bytes: int, *, as_flows: bool
+    ) -> float:
+        """Return the time of a collective on the idle fabric of its group."""
+        key = schedule, size_bytes, self.position(tuple(members)), as_flows
         if key not in self._times_ps:
-            self._times_ps[key] = self._fabrics[schedule, position].time_ps(s, schedule, size_bytes)
+            self._times_ps[key] = (fabric.with_flows() if as_flows else fabric).time_ps(s, schedule, size_bytes)
         return self._times_ps[key]
 
     def position(self, npus: tuple[int, ...]) -> object:
@@ -125,6 +190,12 @@ class IdleFabric(NamedTuple):
     graph: Graph
     npu_of_member: Int64  # int64[n], NPU of each member, aggregators included
     settings: pdes.Settings
+
+    def with_flows(self) -> "IdleFabric":
+        """Return the fabric with messages as flows in place of packets."""
+        flow = pdes.fidelity.fidelity(pdes.fidelity.FLUID, collectives="steps")
+        fidelity = replace(self.settings.fidelity, model=flow.model, own=flow.own)
+        return self._replace(settings=replace(self.settings, fidelity=fidelity))
 
     def time_ps(self, schedules: Schedules, schedule_number: int, size_bytes: int) -> float:
         """Return the time in picoseconds until the last member has done its part of a schedule.

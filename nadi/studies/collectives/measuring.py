@@ -21,7 +21,7 @@ from nadi.simulation.assembly.partitioning import owner_by_traffic
 from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks
 from nadi.simulation.assembly.resource_checks import work as work_of
 from nadi.simulation.closed_forms import SWEEP_EFFORT, ClosedForm, CollectiveCosts, closed_form
-from nadi.simulation.mixed_fidelity import coupled_collectives
+from nadi.simulation.mixed_fidelity import coupled_collectives, coupled_schedules
 from nadi.simulation.run import run_program
 from nadi.studies.collectives.link_bound import link_bound_ps
 from nadi.topologies import NVSWITCH, Graph
@@ -58,7 +58,7 @@ class SweepRow(NamedTuple):
     # bus bandwidth in bytes per second: algorithm bandwidth times the bus factor of nccl-tests
     busbw_Bps: float  # noqa: N815 - bytes, not bits
     closed_form_ps: float  # closed-form time of the algorithm on an idle network, in ps
-    closed_form_played: bool  # whether the closed form played the schedule's steps; False = it used a formula
+    closed_form_played: bool  # whether packets played the schedule's steps; False = flows did, or it used a formula
     ratio: float  # time over closed form; NaN if the closed form is 0
     bound_ps: float  # lower bound in ps from the busiest link, see nadi.studies.collectives.link_bound
     busiest_link: float  # utilisation of the busiest link, 0 to 1
@@ -340,7 +340,7 @@ class _Bench:
         results = self._run(program, expected)
         self._progress.begin(f"{name}, on an idle network")
         work_and_model = self._graph, program, self._settings, self._case, self._algorithm, size_bytes, results
-        finished = _row(*work_and_model, self._model(expected))
+        finished = _row(*work_and_model, self._model(program, expected))
         self._pace.add(measured_row(work, results, time.perf_counter() - begun_s))
         return finished
 
@@ -361,17 +361,23 @@ class _Bench:
         """Return the work of a program, of all ranks together."""
         return of_all_ranks(estimate(self._graph, program, self._settings), self._workers.ranks)
 
-    def _model(self, expected: Estimate) -> str:
+    def _model(self, program: Program, expected: Estimate) -> str:
         """Return the model of a run, as of SweepRow; expected: its work."""
         fidelity = self._settings.fidelity
         if not hasattr(fidelity.own, "collectives"):
             return fidelity.model.name
-        return f"{fidelity.model.name}, {'coupled' if fidelity.own.couples(expected.messages) else 'steps'}"
+        return f"{fidelity.model.name}, {'coupled' if self._couples(program, expected) else 'steps'}"
+
+    def _couples(self, program: Program, expected: Estimate) -> bool:
+        """Return whether the collective is a coupled flow, not message by message; expected: its work."""
+        return self._settings.fidelity.own.couples(expected.messages) and bool(
+            coupled_schedules(program)[program.node_schedule[0]]
+        )
 
     def _run(self, program: Program, expected: Estimate) -> pdes.Results:
         """Run a program; expected: its work."""
         settings = self._settings
-        if settings.fidelity.own.couples(expected.messages):
+        if self._couples(program, expected):
             how = CollectiveSettings({self._case.kind: self._algorithm})
             costs = CollectiveCosts(self._graph, settings, SWEEP_EFFORT)
             settings = replace(settings, coupled=coupled_collectives(program, costs, how))

@@ -89,6 +89,8 @@ def ring_closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: Nc
     """
     n, is_chain = shape.members, kind in _CHAINS
     message_bytes = size_bytes / (decision.channels * decision.pieces * decision.slices * (1 if is_chain else n))
+    # the data of a channel that is limited over a NIC moves at a share of the line rate, whatever headers are added
+    moved = shape._replace(outside_bps=shape.lines_bps[1])
     hops_of_channels = []  # (sender, whether the receiver is in another host) of each hop
     for channel in range(decision.channels):
         order = ring(shape, channel)
@@ -101,7 +103,7 @@ def ring_closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: Nc
         for sender, far in senders:
             wait_ps = decision.wait_ps(shape, far=far) if is_chain else _mean_wait_ps(shape, decision)
             link_ps = decision.link_ps(shape, message_bytes, between_hosts=far)
-            limited_ps = link_ps * decision.shares
+            limited_ps = decision.link_ps(moved, message_bytes, between_hosts=far) * decision.shares
             path_ps = shape.outside_ps if far else shape.inside_ps
             hops.append(_Hop(wait_ps, wait_ps + path_ps + limited_ps, load[sender, far] * link_ps, limited_ps))
         steps = decision.pieces * decision.slices * ring_steps(kind, n)
@@ -124,8 +126,9 @@ def _round_ps(hops: list[_Hop], steps: int) -> float:
     turns, rest = divmod(steps, len(hops))
     sums = list(accumulate((hop.alone_ps for hop in hops + hops), initial=0.0))
     worst = turns * sums[len(hops)] + max(sums[i + rest] - sums[i] for i in range(len(hops)))
-    busiest = max(hops, key=lambda hop: hop.all_ps)
-    return max(worst, steps * busiest.all_ps + busiest.alone_ps - busiest.message_ps)
+    # a link without pause, or a channel that sends one message after another at its own rate
+    busiest = max(hops, key=lambda hop: max(hop.all_ps, hop.message_ps))
+    return max(worst, steps * max(busiest.all_ps, busiest.message_ps) + busiest.alone_ps - busiest.message_ps)
 
 
 def _chain_ps(hops: list[_Hop], chunks: int) -> float:

@@ -93,7 +93,9 @@ def nvls_closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: Nc
     shares = 2 if len(hosts) > 2 else 1
     height = len(hosts).bit_length() - 1
     outside_ps = share_bits * shares / shape.outside_bps
-    fill_ps = max(link_ps, head_ps) / _loops(hosts, size_bytes, decision) * (1 + height)
+    # The first chunk passes NVLink, then the NICs of each level of the tree up and down. A host with two children
+    # receives two chunks at a time, and sends two.
+    fill_ps = (max(link_ps, head_ps) + 2 * height * outside_ps) / _loops(hosts, size_bytes, decision)
     return fixed_ps + 2 * height * shape.outside_ps + max(link_ps, head_ps, outside_ps) + fill_ps
 
 
