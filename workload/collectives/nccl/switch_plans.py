@@ -44,7 +44,7 @@ def nvls_plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecis
     """
     hosts = hosts_of(shape)
     count = nvls_size_class(shape, size_bytes, decision)
-    loops = cut_of(size_bytes, decision.channels, len(hosts[0].members), len(hosts), decision.algorithm)
+    loops = cut_of(size_bytes, decision.channels, shape, decision.algorithm)
     pace = _pace(kind, hosts, decision, loops.chunk_bytes)
     if decision.algorithm == NVLS_TREE:
         return nvls_tree.make(shape, hosts, count, pace=pace, launch_ps=decision.launch_ps)
@@ -129,8 +129,7 @@ def lanes_class(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> i
         size_bytes: The size of the whole buffer in bytes.
         decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
     """
-    hosts = hosts_of(shape)
-    loops = cut_of(size_bytes, decision.channels, len(hosts[0].members), len(hosts), decision.algorithm)
+    loops = cut_of(size_bytes, decision.channels, shape, decision.algorithm)
     return nvls_size_class(shape, size_bytes, decision) * len(CHUNKS_BYTES) + CHUNKS_BYTES.index(loops.chunk_bytes)
 
 
