@@ -533,6 +533,22 @@ def test_a_ring_over_hosts_waits_for_the_threads_of_its_nics(size, proto, messag
         assert made.inside_ps - shape.inside_ps == pytest.approx(slice_us * 0.65 / 15 * 1e6, abs=1)
 
 
+def test_formulas_of_large_nvls_trees_have_nccls_chunks():
+    """By hand: 64 hosts of 8 have 4 x 64 x 8 x 8 steps per chunk of a share, so that 2^20 steps leave 64 chunks.
+
+    8 GiB are 1,024 loops of 16 blocks x 8 heads x 64 KiB, which are 2,048 chunks for two trees. With 64 of them, the
+    seven stages of a chunk would be 7/64 of the time; 256 MiB have 32 loops.
+    """
+    shape = shape_of(topologies.build("dgx-h100:npus=512"), range(512), trees="hosts")
+    chosen = collectives.choose("all-reduce", "nccl:algo=nvls-tree")
+    assert chosen.is_coarse("all-reduce", shape, 8 * GIB)
+    assert not chosen.is_coarse("all-reduce", shape, 256 * MIB)
+    assert not chosen.is_coarse("all-gather", shape, 8 * GIB)
+    times_ps = [chosen.closed_form("all-reduce", 512, size, 0, 0, shape) for size in (4 * GIB, 8 * GIB)]
+    # what the fill of the pipeline takes does not grow with the buffer: the NIC of an inner host sends two shares
+    assert times_ps[1] - times_ps[0] == pytest.approx(4 * GIB / 8 * 2 / 50e9 * 1e12, rel=0.001)
+
+
 @pytest.mark.parametrize("nics", [1, 2, 4])
 def test_gpus_that_share_a_nic_share_its_channels(nics):
     """By hand: a ring of 24 GB/s per NIC, used twice; on the fabric each of 16 lanes has a part of a channel.

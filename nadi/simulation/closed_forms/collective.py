@@ -26,6 +26,7 @@ from nadi.workload.collectives import AggregatorTree
 from nadi.workload.collectives.schedules import most_bytes, offsets, peer, peers_of_members, usual_message
 from nadi.workload.shape import GroupShape, parallel_links, shape_of
 
+_FEW_MEMBERS = 64  # number of members up to which no plan is coarse (workload.collectives)
 _MAX_SAMPLED_SENDS = 1024  # maximum number of messages whose paths a formula samples
 _FEW_SAMPLED_SENDS = 32  # number of messages whose paths the time of the busiest member samples
 _GOLDEN, _SILVER = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1  # irrational steps for `_spread`
@@ -72,7 +73,11 @@ def closed_form(
         return ClosedForm(0.0, is_simulated=True)
     chosen, npus = collectives.choose(kind, algorithm), members.tolist()
     isolated = isolated or IsolatedCollectives()
-    simulated_ps = isolated.time_ps(graph, program, settings, chosen, schedule, npus, size_bytes)
+    is_coarse = len(npus) > _FEW_MEMBERS and chosen.may_be_coarse
+    if is_coarse and chosen.is_coarse(kind, shape_of(graph, members, trees=chosen.trees), size_bytes):
+        simulated_ps = None
+    else:
+        simulated_ps = isolated.time_ps(graph, program, settings, chosen, schedule, npus, size_bytes)
     if simulated_ps is not None:
         return ClosedForm(simulated_ps, is_simulated=True)
     # groups with equal positions share a formula
