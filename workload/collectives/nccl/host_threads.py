@@ -56,14 +56,15 @@ def tree_ps(host: TuningInput) -> int:
 def peers_ps(host: TuningInput, peers: int, size_bytes: float) -> int:
     """Return the time in picoseconds that a thread takes for a message to and one from each peer, beyond their data.
 
-    The first send and receive are in NCCL's time of a hop.
+    The first send and receive are in NCCL's time of a hop. The thread hands on the next message while one is on the
+    wire, so that each further message takes the longer of the two; the last one's data follow in any case.
 
     Args:
         host: The group and its hosts, as NCCL's tuning model sees them.
         peers: The number of members of other hosts to which a NIC sends, one or more.
         size_bytes: The size of each message in bytes.
     """
-    thread_us, data_us = 2 * (peers - 1) * _TABLE["message_us"], peers * size_bytes / host.plan.net / 1e3
+    thread_us, data_us = 2 * (peers - 1) * _TABLE["message_us"], (peers - 1) * size_bytes / host.plan.net / 1e3
     return max(0, round((thread_us - data_us) * PS_PER_US))
 
 

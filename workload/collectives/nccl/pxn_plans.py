@@ -74,7 +74,8 @@ class SendGroup(NamedTuple):
         if hosts == 1:
             return 0
         if self.relays:
-            return peers_ps(host, hosts - 1, size_bytes * per_host)
+            # Own blocks are on the wire while those of the other members come in
+            return peers_ps(host, hosts - 1, size_bytes * (per_host - 1))
         return peers_ps(host, host.members - per_host, size_bytes)
 
 
