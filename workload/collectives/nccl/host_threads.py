@@ -53,7 +53,7 @@ def tree_ps(host: TuningInput) -> int:
     return round(2 * height * _HANDLINGS * _TABLE["message_us"] * PS_PER_US)
 
 
-def peers_ps(host: TuningInput, peers: int, size_bytes: float) -> int:
+def peers_ps(host: TuningInput, peers: int, size_bytes: float, waits_ps: int) -> int:
     """Return the time in picoseconds that a thread takes for a message to and one from each peer, beyond their data.
 
     The first send and receive are in NCCL's time of a hop. The thread hands on the next message while one is on the
@@ -63,9 +63,10 @@ def peers_ps(host: TuningInput, peers: int, size_bytes: float) -> int:
         host: The group and its hosts, as NCCL's tuning model sees them.
         peers: The number of members of other hosts to which a NIC sends, one or more.
         size_bytes: The size of each message in bytes.
+        waits_ps: The time in picoseconds in which data are on the wire while others still wait for a hop.
     """
     thread_us, data_us = 2 * (peers - 1) * _TABLE["message_us"], (peers - 1) * size_bytes / host.plan.net / 1e3
-    return max(0, round((thread_us - data_us) * PS_PER_US))
+    return max(0, round((thread_us - max(0.0, data_us - waits_ps / PS_PER_US)) * PS_PER_US))
 
 
 def timed(
