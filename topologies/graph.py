@@ -75,6 +75,7 @@ class Graph:
     routing: TableRouting | DimensionRouting  # routing of packets, by tables or by dimensions
     switch_names: tuple[str, ...]  # names of the nodes from `npus` on, such as "leaf 2"
     accelerator: str = ""  # model of the NPUs, such as "h100", which selects NCCL's constants; "" = unknown
+    npus_per_nic: int = 1  # number of consecutive NPUs of a server whose links are equal parts of one NIC
     numbers: tuple[int, ...] = ()  # number of each node in a file that numbers GPUs and switches together; () = as here
     warnings: tuple[str, ...] = ()  # sentences about what the file of the network has and a run does not use
 

@@ -120,6 +120,7 @@ class GraphBuilder:
         host: npt.ArrayLike | None = None,
         layout: Hierarchy | None = None,
         accelerator: str = "",
+        npus_per_nic: int = 1,
     ) -> Graph:
         """Return the finished graph, with its routing.
 
@@ -133,14 +134,20 @@ class GraphBuilder:
             host: int[npus], the server of each NPU; None means one server per NPU.
             layout: The dimensions that route packets; None means routing by tables over the switches.
             accelerator: The model of the NPUs, such as "h100"; "" if it is unknown.
+            npus_per_nic: The number of consecutive NPUs of a server whose links are equal parts of one NIC.
         """
         try:
-            return self._graph(tuple(dims) or (self.npus,), host, layout, accelerator)
+            return self._graph(tuple(dims) or (self.npus,), host, layout, accelerator, npus_per_nic)
         except TopologyError as error:
             raise TopologyError(f"{self.name}: {error}") from None
 
     def _graph(
-        self, dims: tuple[int, ...], host: npt.ArrayLike | None, layout: Hierarchy | None, accelerator: str
+        self,
+        dims: tuple[int, ...],
+        host: npt.ArrayLike | None,
+        layout: Hierarchy | None,
+        accelerator: str,
+        npus_per_nic: int,
     ) -> Graph:
         """Return the finished graph; arguments as of `graph`. Raises TopologyError: something in it is wrong."""
         cables = self._checked(np.concatenate([np.zeros((4, 0), np.int64), *self._cables], axis=1))
@@ -176,6 +183,7 @@ class GraphBuilder:
             else self._table_routing(link_src, link_dst),
             switch_names=tuple(self._switch_names),
             accelerator=accelerator,
+            npus_per_nic=npus_per_nic,
         )
 
     def _with_parallel_nvlinks_as_one(self, cables: Int64) -> Int64:

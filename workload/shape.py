@@ -40,12 +40,21 @@ class GroupShape(NamedTuple):
     trees: tuple[AggregatorBranch, ...] = ()  # Aggregation trees in the switches, only for algorithms that name TREES
     accelerator: str = ""  # Name of the NPU type on the fabric; "" = unknown
     line_bps: tuple[int, ...] = ()  # Bits per second of inside_bps and outside_bps with headers; () = equal
+    npus_per_nic: int = 1  # Number of consecutive NPUs of a host whose links to others are equal parts of one NIC
 
     @property
     def lines_bps(self) -> tuple[int, int]:
         """Line rates in bits per second of a member's links within its host and to other hosts, headers included."""
         inside_bps, outside_bps = self.line_bps or (self.inside_bps, self.outside_bps)
         return inside_bps, outside_bps
+
+    @property
+    def nics(self) -> int:
+        """Number of NICs that a host's members reach, in the host with the fewest."""
+        nics_of_host: dict[int, set[int]] = {}
+        for host, place in zip(self.host, self.place, strict=True):
+            nics_of_host.setdefault(host, set()).add(place // self.npus_per_nic)
+        return min(map(len, nics_of_host.values()))
 
     @property
     def stripes(self) -> int:
@@ -81,6 +90,7 @@ def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> GroupShape
         _smallest(graph.port_shares[next_links(graph, *outside[0])]) if outside else (),
         trees_of(graph, npu, trees)[0] if trees and len(npu) > 1 else (),
         graph.accelerator,
+        npus_per_nic=graph.npus_per_nic,
     )
 
 

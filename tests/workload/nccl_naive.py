@@ -1,6 +1,6 @@
 """What NCCL 2.29 takes for a collective, worked out anew: its search link by link, then its times one after another.
 
-Written from NCCL's src/graph/search.cc and src/tuning (before 2.30: src/graph/tuning.cc); nothing here is Nadi's.
+Written from NCCL's src/graph/search.cc and src/graph/tuning.cc; nothing here is Nadi's.
 """
 
 import math
@@ -43,10 +43,11 @@ FASTEST = {"ring": ("ll", "ll128", "simple"), "tree": ("ll", "ll128", "simple")}
 class Links:
     """What is left of the links of one host, GB/s: to and from each GPU's NVLinks, and each NIC's."""
 
-    def __init__(self, gpu, gpus, net):
+    def __init__(self, gpu, gpus, net, nics=0):
         nvlink = GPUS[gpu]["links"] if gpus > 1 else 1e9
         self.out, self.into = [nvlink] * gpus, [nvlink] * gpus
-        self.sends = self.gets = [min(net, GPUS[gpu]["pcie"])] * gpus if net else [1e9] * gpus
+        self.nics = nics or gpus
+        self.sends = self.gets = [min(net, GPUS[gpu]["pcie"])] * self.nics if net else [1e9] * self.nics
         self.sends, self.gets = list(self.sends), list(self.gets)
 
     def take(self, speed, uses):
@@ -63,8 +64,8 @@ def rings(links, speed, gpus, net):
     count = 0
     while count < 16:
         over_all = {(column, g): 1 for column in ("out", "into") for g in range(gpus)} if gpus > 1 else {}
-        for shift in range(gpus):
-            nic = (count + shift) % gpus
+        for shift in range(links.nics):
+            nic = (count + shift) % links.nics
             if links.take(speed, over_all | ({("sends", nic): 1, ("gets", nic): 1} if net else {})):
                 count += 1
                 break
@@ -73,7 +74,7 @@ def rings(links, speed, gpus, net):
     return count
 
 
-def search_ring(gpu, gpus, net):
+def search_ring(gpu, gpus, net, nics):
     """Channels and their speed."""
     made = GPUS[gpu]
     speeds = made["between"] if net else made["inside"]
@@ -84,7 +85,7 @@ def search_ring(gpu, gpus, net):
             continue
         if found[0] and speed / found[1] <= 0.49:
             break
-        count = rings(Links(gpu, gpus, net), speed, gpus, net)
+        count = rings(Links(gpu, gpus, net, nics), speed, gpus, net)
         if count * speed > found[0] * found[1]:
             found = (count, speed)
         if count == 16 or (gpus > 1 and found[0] * found[1] >= made["links"]):
@@ -96,22 +97,32 @@ def search_ring(gpu, gpus, net):
     return doubled, speed / math.ceil(doubled / count)
 
 
-def search_tree(gpu, gpus, net, count):
-    """The speed of as many trees as there are rings: chains, one GPU less than a ring; NICs are shared out."""
+def search_tree(gpu, gpus, net, nics, count):
+    """The speeds inside and between hosts of as many trees as there are rings: chains, one GPU less than a ring."""
     made = GPUS[gpu]
-    for speed in made["between"] if net else made["inside"]:
+    speeds = made["between"] if net else made["inside"]
+    for speed in speeds:
         if speed > (min(net, made["pcie"]) if net else made["links"]) + 1e-6:
             continue
         if gpus > 1 and speed * count * (gpus - 1) > gpus * made["links"] + 1e-6:
             continue
-        if net and speed * count > gpus * min(net, made["pcie"]) + 1e-6:
+        if net and speed * count > nics * min(net, made["pcie"]) + 1e-6:
             continue
-        return speed
-    raise AssertionError
+        break
+    else:
+        raise AssertionError
+    inside, at = speed, speeds.index(speed)
+    # the second pass of ncclTopoCompute: a faster speed inside, if all channels have it
+    while net and gpus > 1 and at > 0 and inside < 2 * speed:
+        at -= 1
+        if speeds[at] * count * (gpus - 1) > gpus * made["links"] + 1e-6:
+            break
+        inside = speeds[at]
+    return inside, speed
 
 
-def search_nvls(gpu, gpus, net):
-    """Speed inside, and between hosts; a head's own links are used twice."""
+def search_nvls(gpu, gpus, net, nics):
+    """Speed inside, and between hosts; a head's own links are used twice. Over hosts each NIC has a head."""
     made = GPUS[gpu]
     speeds = made["between"] if net else made["inside"]
     at = -1
@@ -122,7 +133,7 @@ def search_nvls(gpu, gpus, net):
         links = Links(gpu, gpus, net)
         heads = [
             links.take(speed, {(column, g): 1 + (g == head) for column in ("out", "into") for g in range(gpus)})
-            for head in range(gpus)
+            for head in range(nics if net else gpus)
         ]
         if all(heads):
             break
@@ -140,14 +151,15 @@ def steps_of(kind, count):
 
 
 class Group:
-    """n = nodes x gpus on hosts with NVSwitches; net: GB/s of each GPU's NIC."""
+    """n = nodes x gpus on hosts with NVSwitches; net: GB/s of each NIC; nics: of a host, one for each GPU if 0."""
 
-    def __init__(self, gpu, nodes, gpus, net):
+    def __init__(self, gpu, nodes, gpus, net, nics=0):
+        self.nics = nics or gpus
         self.gpu, self.nodes, self.gpus, self.n = gpu, nodes, gpus, nodes * gpus
         self.net = net if nodes > 1 else 0
         self.cc, self.age, self.column = GPUS[gpu]["cc"], BY_AGE.index(gpu), min(nodes, 3) - 1
-        self.channels, self.speed = search_ring(gpu, gpus, self.net)
-        self.tree_speed = search_tree(gpu, gpus, self.net, self.channels)
+        self.channels, self.speed = search_ring(gpu, gpus, self.net, self.nics)
+        self.tree_inside, self.tree_speed = search_tree(gpu, gpus, self.net, self.nics, self.channels)
         self.amd = GPUS[gpu]["cpu"] == "amd"
 
     def used(self):
@@ -191,7 +203,8 @@ class Group:
         return (1.9 if self.cc < 80 else 1.4) if self.nodes > 1 and kind == "all-reduce" else 1.0
 
     def tree(self, size, proto):
-        bus = min(self.channels * self.tree_speed * 0.92, self.channels * TREE_SIMPLE[self.age][self.column])
+        speed = self.tree_inside if self.nodes <= 2 else self.tree_speed
+        bus = min(self.channels * speed * 0.92, self.channels * TREE_SIMPLE[self.age][self.column])
         if proto == "ll":
             bus = min(bus / 3.8, self.most_ll())
         if proto == "ll128":
@@ -212,13 +225,16 @@ class Group:
         return int(CORRECTION[proto].split()[log_size]) / 10 if 0 <= log_size < most else 1.0
 
     def nvls(self, kind, size, tree):
-        inside, between = search_nvls(self.gpu, self.gpus, self.net)
-        bw = inside * EFFICIENCY[self.age] * (self.gpus - 1) / self.gpus
+        inside, between = search_nvls(self.gpu, self.gpus, self.net, self.nics)
+        heads = self.nics if self.net else self.gpus
+        if heads < 2:
+            return math.inf
+        bw = inside * EFFICIENCY[self.age] * (heads - 1) / heads
         bw *= 2 if kind == "all-reduce" else (self.gpus - 1) / self.gpus
         bw = min(bw, between * (2 if tree and self.nodes <= 2 else 1))
         if tree:
             bw = min(bw, NVLS_TREES[self.age][self.column])
-        reached = bw * self.gpus * self.n / steps_of(kind, self.n)
+        reached = bw * heads * self.n / steps_of(kind, self.n)
         latency = 25.0
         if tree:
             latency += 2 * int(math.log2(self.nodes)) * 20.9

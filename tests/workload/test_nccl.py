@@ -357,8 +357,8 @@ def test_shapes_tell_nics_from_nvlinks():
     found = shape_of(graph, range(8))
     assert (found.inside_bps, found.inside_ps) == (2400 * 10**9, 40_000)
     assert (found.outside_bps, found.outside_ps, found.nic_shares) == (100 * 10**9, 2_000_000, (1,))
-    assert shape_of(graph, range(4))[-6:] == (0, 0, (), (), "", ())
-    assert shape_of(graph, [0, 4])[-8:] == (0, 0, 100 * 10**9, 2_000_000, (1,), (), "", ())
+    assert shape_of(graph, range(4))[-7:] == (0, 0, (), (), "", (), 1)
+    assert shape_of(graph, [0, 4])[-9:] == (0, 0, 100 * 10**9, 2_000_000, (1,), (), "", (), 1)
 
 
 def took(kind, shape, size, **given):
@@ -531,6 +531,49 @@ def test_a_ring_over_hosts_waits_for_the_threads_of_its_nics(size, proto, messag
         assert made.shares == pytest.approx(50 / 20.6)
         slice_us = size / 16 / 16 / 2 / 20.6e3
         assert made.inside_ps - shape.inside_ps == pytest.approx(slice_us * 0.65 / 15 * 1e6, abs=1)
+
+
+def test_formulas_of_large_nvls_trees_have_nccls_chunks():
+    """By hand: 64 hosts of 8 have 4 x 64 x 8 x 8 steps per chunk of a share, so that 2^20 steps leave 64 chunks.
+
+    8 GiB are 1,024 loops of 16 blocks x 8 heads x 64 KiB, which are 2,048 chunks for two trees. With 64 of them, the
+    seven stages of a chunk would be 7/64 of the time; 256 MiB have 32 loops.
+    """
+    shape = shape_of(topologies.build("dgx-h100:npus=512"), range(512), trees="hosts")
+    chosen = collectives.choose("all-reduce", "nccl:algo=nvls-tree")
+    assert chosen.is_coarse("all-reduce", shape, 8 * GIB)
+    assert not chosen.is_coarse("all-reduce", shape, 256 * MIB)
+    assert not chosen.is_coarse("all-gather", shape, 8 * GIB)
+    times_ps = [chosen.closed_form("all-reduce", 512, size, 0, 0, shape) for size in (4 * GIB, 8 * GIB)]
+    # what the fill of the pipeline takes does not grow with the buffer: the NIC of an inner host sends two shares
+    assert times_ps[1] - times_ps[0] == pytest.approx(4 * GIB / 8 * 2 / 50e9 * 1e12, rel=0.001)
+
+
+@pytest.mark.parametrize("nics", [1, 2, 4])
+def test_gpus_that_share_a_nic_share_its_channels(nics):
+    """By hand: a ring of 24 GB/s per NIC, used twice; on the fabric each of 16 lanes has a part of a channel.
+
+    The thread of a GPU sends or receives two messages in a step, for the two channels of its NIC; with a NIC of its own
+    it does both. All NICs are in use alike: each sends 15/8 of its part of the buffer, in LL128's bytes.
+    """
+    spec_of = "rail-optimised:npus=16,rate=200Gbps,nvlink_rate=2400Gbps,nvlink_delay=25ns"
+    graph = topologies.build(f"{spec_of},nics_per_host={nics}")
+    shape = shape_of(graph, range(16))
+    host = host_of(shape, NcclParameters())
+    assert (shape.nics, host.plan.ring[:3], host.plan.used) == (nics, (nics, 24.0, 24.0), 2 * nics)
+    # trees have twice the speed inside hosts, as on two hosts their data cross NICs once
+    assert host.plan.tree[:3] == (nics, 48.0, 24.0)
+    size = 16 * MIB
+    made = way("all-reduce", shape, size, algo="ring", proto="ll128")
+    assert made.channels == 16
+    assert made.pieces == -(-size // (2 * nics * 16 * 576_000))
+    path_ps = 28 * shape.inside_ps + 2 * shape.outside_ps
+    assert made.launch_ps == round((22 + 28 * 2 * 1.9 + 2 * 4.0) * 1e6) - path_ps
+    one_each = way("all-reduce", shape_of(topologies.build(spec_of), range(16)), size, algo="ring", proto="ll128")
+    assert one_each.launch_ps == round((22 + 30 * 4 * 1.9) * 1e6) - path_ps
+    simulated_ps, _ = took("all-reduce", shape, size, algo="ring", proto="ll128")
+    wire_ps = size * 15 / 8 * 16 / 15 / (25e9 * nics) * 1e12
+    assert wire_ps < simulated_ps - made.launch_ps < 1.12 * wire_ps
 
 
 @pytest.mark.parametrize(

@@ -16,25 +16,26 @@ NVLINK_GBPS = {"v100": 1200, "a100": 2400, "h100": 3600, "b200": 7200}
 NIC_GBPS = {"v100": 100, "a100": 200, "h100": 400, "b200": 400}
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce")
 SIZES = [64 << e for e in range(0, 28, 3)] + [100, 3_000_000, 700_000_000]
-HOSTS = [(1, 8), (1, 4), (1, 2), (2, 8), (3, 8), (4, 8), (16, 8), (2, 4), (8, 2), (4, 1), (16, 1)]
+HOSTS = [(1, 8, 8), (1, 4, 4), (1, 2, 2), (2, 8, 8), (3, 8, 8), (4, 8, 8), (16, 8, 8), (2, 4, 4), (8, 2, 2), (4, 1, 1)]
+HOSTS += [(16, 1, 1), *((nodes, 8, nics) for nodes in (2, 5) for nics in (1, 2, 4))]  # hosts whose GPUs share NICs, too
 
 
 @functools.cache
-def shape(gpu, nodes, gpus):
+def shape(gpu, nodes, gpus, nics):
     graph = topologies.build(
-        f"rail-optimised:npus={nodes * gpus},gpus_per_host={gpus},rate={NIC_GBPS[gpu]}Gbps,"
-        f"nvlink_rate={NVLINK_GBPS[gpu]}Gbps"
+        f"rail-optimised:npus={nodes * gpus},gpus_per_host={gpus},nics_per_host={nics},"
+        f"rate={NIC_GBPS[gpu]}Gbps,nvlink_rate={NVLINK_GBPS[gpu]}Gbps"
     )
     return shape_of(graph, range(graph.npus), trees=f"{IF_ANY}hosts")
 
 
 @pytest.mark.parametrize("gpu", sorted(GPUS))
-@pytest.mark.parametrize(("nodes", "gpus"), HOSTS)
-def test_takes_what_nccl_takes(gpu, nodes, gpus):
-    """60 choices each, 2,640 in all; and the times by which they are taken are the same."""
+@pytest.mark.parametrize(("nodes", "gpus", "nics"), HOSTS)
+def test_takes_what_nccl_takes(gpu, nodes, gpus, nics):
+    """60 choices each, 4,080 in all; and the times by which they are taken are the same."""
     group, members, asked = (
-        Group(gpu, nodes, gpus, NIC_GBPS[gpu] / 8),
-        shape(gpu, nodes, gpus),
+        Group(gpu, nodes, gpus, NIC_GBPS[gpu] / 8, nics),
+        shape(gpu, nodes, gpus, nics),
         NcclParameters(generation=gpu),
     )
     host = host_of(members, asked)

@@ -1,10 +1,11 @@
 """A network from a TOML file of switches and links.
 
     npus = 4                    # nodes 0 to 3, "npu 0" to "npu 3"
-    dims = [2, 2]               # logical dimensions, fastest first; this key and the next four are optional
+    dims = [2, 2]               # logical dimensions, fastest first; this key and the next five are optional
     host = [0, 0, 1, 1]         # server of each NPU
     pods = [0, 0, 1, 1]         # pod of each NPU, -1 = none
     accelerator = "h100"        # model of the NPUs
+    npus_per_nic = 2            # consecutive NPUs of a server whose links are equal parts of one NIC
     stack = "Ring(4)"           # route by dimensions: links then join exactly the neighbours of that `stack`
 
     [[switches]]                # nodes 4, 5, ... in this order
@@ -87,6 +88,7 @@ class _File(Parameters):
     host: list[Annotated[int, Field(ge=0, le=MAX_NODES)]] | None = None
     pods: list[_Pod] | None = None
     accelerator: str = ""
+    npus_per_nic: Count = 1
     stack: Dimensions | None = None
     switches: list[_Switch] = Field([])
     links: list[_Links] = Field([])
@@ -126,7 +128,13 @@ def build(arguments: Arguments, name: str) -> Graph:
             ) from None
         builder.add_cables(ends[:, 0], ends[:, 1], links.rate, links.delay, links.count)
     layout = _layout(content, builder.nodes, name)
-    return builder.graph(dims=content.dims, host=content.host, layout=layout, accelerator=content.accelerator)
+    return builder.graph(
+        dims=content.dims,
+        host=content.host,
+        layout=layout,
+        accelerator=content.accelerator,
+        npus_per_nic=content.npus_per_nic,
+    )
 
 
 def estimate(arguments: Arguments) -> Extent | None:
@@ -223,6 +231,8 @@ def _toml(graph: Graph) -> Iterator[str]:
     yield f"pods = {graph.pod[: graph.npus].tolist()}"
     if graph.accelerator:
         yield f"accelerator = {json.dumps(graph.accelerator, ensure_ascii=False)}"
+    if graph.npus_per_nic > 1:
+        yield f"npus_per_nic = {graph.npus_per_nic}"
     for node, name in enumerate(graph.switch_names, graph.npus):
         yield ""
         yield "[[switches]]"

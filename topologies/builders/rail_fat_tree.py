@@ -125,7 +125,12 @@ def build(arguments: Arguments, name: str, *, keeps_spines: bool = False) -> Gra
         builder.add_cables(np.repeat(nvswitch, own.shape[1]), own.reshape(-1), arguments.rate, arguments.delay)
     if counts.spines:
         _add_spines_and_cores(builder, arguments, counts, leaf)
-    return builder.graph(dims=(arguments.gpus_per_host, counts.hosts), host=host, accelerator=arguments.accelerator)
+    return builder.graph(
+        dims=(arguments.gpus_per_host, counts.hosts),
+        host=host,
+        accelerator=arguments.accelerator,
+        npus_per_nic=arguments.gpus_per_host // counts.nics,
+    )
 
 
 def _counts(arguments: Arguments, name: str, *, keeps_spines: bool) -> _Counts:

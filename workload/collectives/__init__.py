@@ -42,6 +42,8 @@ and defines
 - `plan_uneven(cut, shape, **parameters) -> Plans`, if it supports all-to-alls of split sizes (cut:
   uneven.Units),
 - `describe(kind, shape, size_bytes, **parameters) -> str`, if it chooses among several algorithms, for tables,
+- `is_coarse(kind, shape, size_bytes, **parameters) -> bool`, if its plans may have larger chunks than the algorithm, as
+  too many steps would not fit: whether they take so much longer that the closed form is nearer,
 - `protocol(kind, **parameters) -> str`, if its plans have the bytes of a protocol (kernel_times); "" = of none.
 
 `NAMED_ONLY = True` marks an algorithm that is used only when the user names it: it is never a default and
@@ -171,6 +173,16 @@ class AlgorithmChoice(NamedTuple):
         """Whether the closed form is exact on an idle network, rather than an estimate or a bound."""
         bounds = getattr(self.module, "LOWER_BOUND", False) or getattr(self.module, "ESTIMATE", False)
         return not bounds and self.dataset_splits == self.stripes == 1
+
+    @property
+    def may_be_coarse(self) -> bool:
+        """Whether plans of large groups may have larger chunks than the algorithm."""
+        return hasattr(self.module, "is_coarse")
+
+    def is_coarse(self, kind: str, shape: GroupShape, size_bytes: int) -> bool:
+        """Return whether a plan's chunks are so large that the closed form is nearer to the algorithm than the plan."""
+        coarse: Callable[..., bool] | None = getattr(self.module, "is_coarse", None)
+        return coarse is not None and coarse(kind, shape, self.part_bytes(size_bytes), **dict(self.parameters))
 
     def on(self, kind: str, shape: GroupShape | None) -> GroupShape:
         """Return the shape, for an algorithm that needs it. Raises WorkloadError: the shape is None.

@@ -29,6 +29,7 @@ from nadi.workload.collectives import AggregatorTree
 from nadi.workload.collectives.schedules import most_bytes, offsets, peer, peers_of_members, usual_message
 from nadi.workload.shape import GroupShape, parallel_links, shape_of
 
+_FEW_MEMBERS = 64  # number of members up to which no plan is coarse (workload.collectives)
 _MAX_SAMPLED_SENDS = 1024  # maximum number of messages whose paths a formula samples
 _FEW_SAMPLED_SENDS = 32  # number of messages whose paths the time of the busiest member samples
 _GOLDEN, _SILVER = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1  # irrational steps for `_spread`
@@ -79,12 +80,14 @@ def closed_form(
     chosen, npus = collectives.choose(kind, algorithm), members.tolist()
     isolated = isolated or IsolatedCollectives()
     how = graph, program, settings, chosen, schedule, npus, size_bytes
-    simulated_ps = isolated.time_ps(*how)
-    if simulated_ps is not None:
-        return ClosedForm(simulated_ps, is_simulated=True)
-    flows_ps = isolated.flows_ps(*how)
-    if flows_ps is not None:
-        return ClosedForm(flows_ps, is_simulated=False)
+    is_coarse = len(npus) > _FEW_MEMBERS and chosen.may_be_coarse
+    if not is_coarse or not chosen.is_coarse(kind, shape_of(graph, members, trees=chosen.trees), size_bytes):
+        simulated_ps = isolated.time_ps(*how)
+        if simulated_ps is not None:
+            return ClosedForm(simulated_ps, is_simulated=True)
+        flows_ps = isolated.flows_ps(*how)
+        if flows_ps is not None:
+            return ClosedForm(flows_ps, is_simulated=False)
     # groups with equal positions share a formula
     key = schedule, size_bytes, isolated.position(tuple(npus))
     if key not in isolated.formulas_ps:

@@ -159,6 +159,20 @@ def size_class(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any)
     return decision.number << 22 | chunks
 
 
+def is_coarse(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> bool:  # noqa: ANN401
+    """Return whether plans of such large groups have chunks so much larger than NCCL's that the closed form is nearer.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        **parameters: The values of PARAMETERS by name, as the user gave them (`decision.NcclParameters` and `pxn`).
+    """
+    if kind == "all-to-all":
+        return False
+    return switch_plans.is_coarse(shape, size_bytes, nccl_decision(kind, shape, size_bytes, _parameters(**parameters)))
+
+
 def launch_ps(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> int | None:  # noqa: ANN401
     """Return the picoseconds before the first step; of an all-to-all, they are part of its class.
 

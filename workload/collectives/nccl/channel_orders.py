@@ -165,7 +165,13 @@ class GroupChannels(NamedTuple):
     nvls: ChannelGraph | None  # channels of NVLS, one per head; None = no NVSwitches that sum
     used: int  # number of channels of the communicator: those of the ring, each used twice
     nvlink: float  # GB/s that the search counts for all NVLinks of a member; 0 = no NVLink
-    net: float  # GB/s that the search counts for a member's NICs
+    net: float  # GB/s that the search counts for a member's NICs, or for its part of a NIC that members share
+    nics: int  # number of NICs of a host; several NICs of one member count as one
+
+    @property
+    def members_per_nic(self) -> int:
+        """The number of members of a host that share a NIC."""
+        return max(1, self.per_host // self.nics)
 
 
 def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
@@ -179,7 +185,9 @@ def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
     hosts, per_host = len(counts), min(counts)
     inside_bps, outside_bps = shape.lines_bps
     nvlink = inside_bps / 8e9 * generation.nvlink_payload
-    net = min(outside_bps / 8e9, generation.pcie)
+    nics = min(shape.nics, per_host)
+    sharing = max(1, per_host // nics)  # members of a NIC, each of which has an equal part of it
+    nic = min(outside_bps / 8e9 * sharing, generation.pcie)
     if hosts == 1:
         # each ring takes its speed from every member's links, once per direction
         fastest = _greatest(generation.inside_speeds, nvlink, nvlink, lambda speed: int(nvlink / speed + _ROUNDING))
@@ -190,15 +198,16 @@ def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
 
         def count(speed: float) -> int:
             """Return how many channels of a `speed` fit, which each takes of a NIC both ways and of all NVLinks."""
-            through_nics = per_host * int(net / speed + _ROUNDING)
+            through_nics = nics * int(nic / speed + _ROUNDING)
             return min(through_nics, int(nvlink / speed + _ROUNDING)) if nvlink else through_nics
 
-        ring = _doubled(_greatest(generation.between_speeds, net, nvlink, count), generation)
-        max_gb_per_s = min(per_host * net, nvlink * per_host / (per_host - 1) if per_host > 1 else per_host * net)
-        tree = _tree(ring.channels, max_gb_per_s, generation.between_speeds, net)
+        ring = _doubled(_greatest(generation.between_speeds, nic, nvlink, count), generation)
+        in_host_gb_per_s = nvlink * per_host / (per_host - 1) if per_host > 1 else nics * nic
+        tree = _tree(ring.channels, min(nics * nic, in_host_gb_per_s), generation.between_speeds, nic)
+        tree = _faster_inside(tree, in_host_gb_per_s, generation.between_speeds)
     nvls = None
     if sums_in_switches(shape) and generation.nvls_efficiency:
-        nvls = _nvls(hosts, per_host, net, nvlink, generation)
+        nvls = _nvls(hosts, per_host, nics, nic, nvlink, generation)
     # NCCL's communicator uses each channel of the search twice (ncclTopoPostset)
     used = 2 * ring.channels
     hopper = generation.compute_capability >= HOPPER
@@ -207,7 +216,7 @@ def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
     if len(shape.nic_shares) > 1:  # each NIC has two channels or more, as many as its rate says
         # Round up to two channels for each stripe, so that the NICs' shares of the channels are whole numbers
         used = -(-used // (2 * shape.stripes)) * 2 * shape.stripes
-    return GroupChannels(hosts, per_host, ring, tree, nvls, min(used, 2 * _MAX_CHANNELS), nvlink, net)
+    return GroupChannels(hosts, per_host, ring, tree, nvls, min(used, 2 * _MAX_CHANNELS), nvlink, nic / sharing, nics)
 
 
 def sums_in_switches(shape: GroupShape) -> bool:
@@ -264,26 +273,52 @@ def _tree(channels: int, max_gb_per_s: float, speeds: tuple[float, ...], fastest
     return ChannelGraph(channels, speed, speed)
 
 
+def _faster_inside(tree: ChannelGraph, in_host_gb_per_s: float, speeds: tuple[float, ...]) -> ChannelGraph:
+    """Return a tree over hosts with the largest speed inside that all its channels have, below twice that between.
+
+    ncclTopoCompute raises the speed inside step by step, as data cross a NIC once where they cross NVLinks twice on two
+    hosts; it tries the next of `speeds` while the one it has is below twice the speed between hosts.
+    """
+    # in_host_gb_per_s: of all channels together
+    inside = tree.inside
+    for speed in reversed(speeds[: speeds.index(inside)] if inside in speeds else ()):
+        if inside >= 2 * tree.between or speed * tree.channels > in_host_gb_per_s + _ROUNDING:
+            break
+        inside = speed
+    return tree._replace(inside=inside)
+
+
+def heads_of(hosts: int, per_host: int, nics: int) -> int:
+    """Return the number of NVLS heads of a host: over hosts, NCCL's search finds one per NIC.
+
+    Args:
+        hosts: The number of hosts.
+        per_host: The number of members of a host.
+        nics: The number of NICs of a host.
+    """
+    return min(per_host if hosts == 1 else nics, MAX_HEADS)
+
+
 def _nvls(
-    hosts: int, per_host: int, net_gb_per_s: float, nvlink_gb_per_s: float, generation: Generation
+    hosts: int, per_host: int, nics: int, nic_gb_per_s: float, nvlink_gb_per_s: float, generation: Generation
 ) -> ChannelGraph:
     """Return a channel per head, which takes its speed from every member's links, and twice from the head's."""
     # As in ncclTopoSearchTryNvls, the speed between hosts is raised while it is below twice the speed inside and, if
     # there are NICs, fits them.
-    heads = min(per_host, MAX_HEADS)
+    heads = heads_of(hosts, per_host, nics)
 
-    def greatest(speeds: tuple[float, ...], fastest: float) -> float:
+    def greatest(heads: int, speeds: tuple[float, ...], fastest: float) -> float:
         """Return the largest of `speeds` in GB/s, at most `fastest`, at which every member's links carry all heads."""
         fits = (s for s in speeds if s <= fastest + _ROUNDING and (heads + 1) * s <= nvlink_gb_per_s + _ROUNDING)
         return next(fits, speeds[-1])
 
-    alone = greatest(generation.inside_speeds, nvlink_gb_per_s)
+    alone = greatest(heads_of(1, per_host, nics), generation.inside_speeds, nvlink_gb_per_s)
     speeds = generation.inside_speeds if hosts == 1 else generation.between_speeds
-    inside = alone if hosts == 1 else greatest(speeds, net_gb_per_s)
+    inside = alone if hosts == 1 else greatest(heads, speeds, nic_gb_per_s)
     between = inside
     # `speeds` falls, so these are the ones faster than `inside`, the slowest of them first
     for speed in reversed(speeds[: speeds.index(inside)]):
-        if between >= 2 * inside or (hosts > 1 and speed > net_gb_per_s + _ROUNDING):
+        if between >= 2 * inside or (hosts > 1 and speed > nic_gb_per_s + _ROUNDING):
             break
         between = speed
     return ChannelGraph(heads, inside, between, alone)

@@ -119,16 +119,20 @@ class _Hop(NamedTuple):
     all_ps: float  # time of one message of every channel that leaves over the link
     message_ps: float  # time of a message at the channel's rate
 
+    def busy_ps(self) -> float:
+        """Return the time until the channel's next message can follow."""
+        return max(self.all_ps, self.message_ps)
+
 
 def _round_ps(hops: list[_Hop], steps: int) -> float:
-    """Return the ps of `steps` steps round a ring from the worst member, or of the busiest link without pause."""
+    """Return the ps of `steps` steps round a ring from the worst member, or of the busiest hop without pause."""
     # A chunk that starts at the worst member passes all hops `turns` times, then the `rest` hops after it
     turns, rest = divmod(steps, len(hops))
     sums = list(accumulate((hop.alone_ps for hop in hops + hops), initial=0.0))
     worst = turns * sums[len(hops)] + max(sums[i + rest] - sums[i] for i in range(len(hops)))
-    # a link without pause, or a channel that sends one message after another at its own rate
-    busiest = max(hops, key=lambda hop: max(hop.all_ps, hop.message_ps))
-    return max(worst, steps * max(busiest.all_ps, busiest.message_ps) + busiest.alone_ps - busiest.message_ps)
+    # A link without pause, or a channel that sends one message after another at its own rate
+    busiest = max(hops, key=_Hop.busy_ps)
+    return max(worst, steps * busiest.busy_ps() + busiest.alone_ps - busiest.message_ps)
 
 
 def _chain_ps(hops: list[_Hop], chunks: int) -> float:

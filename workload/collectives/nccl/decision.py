@@ -182,7 +182,7 @@ def nccl_decision(kind: str, shape: GroupShape, size_bytes: int, parameters: Ncc
     decision = NcclDecision(algorithm, protocol, 1, 1, 1, 1, tuning.base_ps(algorithm, protocol), inside_ps, between_ps)
     if algorithm in {tuning.NVLS, tuning.NVLS_TREE}:
         blocks = parameters.channels or host.generation.nvls_channels[host.plan.hosts > 1]
-        cut = nvls_loops.cut_of(size_bytes, blocks, host.plan.per_host, host.plan.hosts, algorithm)
+        cut = nvls_loops.cut_of(size_bytes, blocks, shape, algorithm)
         launch_ps = nvls_loops.launch_ps(
             kind, shape, size_bytes, host, algorithm, cut, _port(shape), registered=parameters.registered
         )
@@ -221,9 +221,9 @@ def _with_channels(
     decision = decision._replace(pieces=_pieces(kind, shape, size_bytes, decision))
     kernel = host.generation.kernel if host.plan.nvlink and parameters.pacing == PLANNED else None
     if algorithm == tuning.TREE and host.plan.hosts > 1:
-        return decision._replace(launch_ps=decision.launch_ps + host_threads.tree_ps(host))
+        return _over_parts(host, decision._replace(launch_ps=decision.launch_ps + host_threads.tree_ps(host)))
     if algorithm != tuning.RING or kind not in ROUND or kernel is None:
-        return decision
+        return _over_parts(host, decision) if host.plan.hosts > 1 else decision
     if host.plan.hosts == 1:
         return _timed_ring(kind, shape, size_bytes, kernel, decision)
     message_bytes = size_bytes / (used * decision.pieces * decision.slices * shape.members)
@@ -232,7 +232,16 @@ def _with_channels(
         *(used, decision.slices, message_bytes),
     )
     inside_ps, between_ps = ring.wait_ps + shape.inside_ps, ring.wait_ps + shape.outside_ps
-    return decision._replace(launch_ps=ring.launch_ps, inside_ps=inside_ps, between_ps=between_ps, shares=ring.shares)
+    decision = decision._replace(inside_ps=inside_ps, between_ps=between_ps)
+    return _over_parts(host, decision._replace(launch_ps=ring.launch_ps, shares=ring.shares))
+
+
+def _over_parts(host: TuningInput, decision: NcclDecision) -> NcclDecision:
+    """Return the decision with each channel cut into as many as members share a NIC, which each use their part of it.
+
+    NCCL's channels use the whole NIC through one or two of these members; on the fabric each has a part of its own.
+    """
+    return decision._replace(channels=decision.channels * host.plan.members_per_nic)
 
 
 def _slices(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> int:

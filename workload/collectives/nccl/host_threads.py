@@ -37,8 +37,10 @@ def messages(host: TuningInput, channels: int) -> int:
         host: The group and its hosts, as NCCL's tuning model sees them.
         channels: The number of channels in use.
     """
-    # A channel leaves a host by another GPU than where it enters: a single channel sends here and receives there
-    return 2 * -(-channels // host.plan.per_host) if channels > 1 else 1
+    # A channel leaves a host by another GPU than where it enters: a single channel sends here and receives there, as do
+    # all channels of a NIC that several GPUs share
+    both_ways = 2 if channels > 1 and host.plan.members_per_nic == 1 else 1
+    return both_ways * -(-channels // host.plan.nics)
 
 
 def tree_ps(host: TuningInput) -> int:
@@ -51,18 +53,20 @@ def tree_ps(host: TuningInput) -> int:
     return round(2 * height * _HANDLINGS * _TABLE["message_us"] * PS_PER_US)
 
 
-def peers_ps(host: TuningInput, peers: int, size_bytes: float) -> int:
+def peers_ps(host: TuningInput, peers: int, size_bytes: float, waits_ps: int) -> int:
     """Return the time in picoseconds that a thread takes for a message to and one from each peer, beyond their data.
 
-    The first send and receive are in NCCL's time of a hop.
+    The first send and receive are in NCCL's time of a hop. The thread hands on the next message while one is on the
+    wire, so that each further message takes the longer of the two; the last one's data follow in any case.
 
     Args:
         host: The group and its hosts, as NCCL's tuning model sees them.
         peers: The number of members of other hosts to which a NIC sends, one or more.
         size_bytes: The size of each message in bytes.
+        waits_ps: The time in picoseconds in which data are on the wire while others still wait for a hop.
     """
-    thread_us, data_us = 2 * (peers - 1) * _TABLE["message_us"], peers * size_bytes / host.plan.net / 1e3
-    return max(0, round((thread_us - data_us) * PS_PER_US))
+    thread_us, data_us = 2 * (peers - 1) * _TABLE["message_us"], (peers - 1) * size_bytes / host.plan.net / 1e3
+    return max(0, round((thread_us - max(0.0, data_us - waits_ps / PS_PER_US)) * PS_PER_US))
 
 
 def timed(
@@ -99,11 +103,12 @@ def timed(
     # The last step of a loop moves data in the own memory only, as in one host (decision._ring_step_ps)
     local_step = (kernel.local_step[ROUND.index(kind)] if protocol.name == SIMPLE.name else 1.0) / steps
     block_gb_per_s = _block_gb_per_s(kind, kernel, protocol)
-    nic_gb_per_s, of_nic = shape.outside_bps / 8e9, -(-channels // host.plan.per_host)
+    nic_gb_per_s = shape.outside_bps / 8e9 * host.plan.members_per_nic
+    of_nic = -(-channels // host.plan.nics)
     wire_bytes, shares = protocol.wire_bytes(message_bytes), 1.0
     block_us, nic_us = wire_bytes / block_gb_per_s / 1e3, wire_bytes * of_nic / nic_gb_per_s / 1e3
     if protocol.name == SIMPLE.name and len(shape.nic_shares) == 1 and block_us > nic_us:
-        shares = max(1.0, shape.lines_bps[1] / 8e9 / block_gb_per_s)
+        shares = max(1.0, shape.lines_bps[1] / 8e9 * host.plan.members_per_nic / block_gb_per_s)
         nic_us = block_us
     wait_us = max(0.0, block_us * (1 + local_step) - nic_us)
     return HostRing(max(0, launch_ps), round(wait_us * PS_PER_US), shares)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from nadi.inputs.units import KIB, PS_PER_US
 from nadi.workload.collectives.nccl import tuning
-from nadi.workload.collectives.nccl.channel_orders import MAX_HEADS
+from nadi.workload.collectives.nccl.channel_orders import MAX_HEADS, heads_of
 from nadi.workload.collectives.nccl.generations import KernelTimes
 from nadi.workload.collectives.nccl.tuning import SIMPLE, TuningInput
 from nadi.workload.shape import GroupShape
@@ -28,17 +28,18 @@ class BufferLoops(NamedTuple):
     loops: int  # number of loops over the buffer; the last may be smaller
 
 
-def cut_of(size_bytes: int, blocks: int, heads: int, hosts: int, algorithm: str) -> BufferLoops:
-    """Return the loops over a buffer. NCCL has at most MAX_HEADS heads in a host.
+def cut_of(size_bytes: int, blocks: int, shape: GroupShape, algorithm: str) -> BufferLoops:
+    """Return the loops over a buffer.
 
     Args:
         size_bytes: The size of the whole buffer in bytes.
         blocks: The number of thread blocks per head.
-        heads: The number of members of a host.
-        hosts: The number of hosts.
+        shape: The positions of the group's members on the fabric.
         algorithm: NVLS or NVLS_TREE.
     """
-    heads = min(heads, MAX_HEADS)
+    counts = [shape.host.count(host) for host in set(shape.host)]
+    hosts = len(counts)
+    heads = heads_of(hosts, min(counts), shape.nics)
     chunk_bytes = _chunk_bytes(size_bytes, blocks * heads, hosts, algorithm)
     loop_bytes = blocks * heads * chunk_bytes
     return BufferLoops(blocks, chunk_bytes, loop_bytes, max(1, -(-size_bytes // loop_bytes)))

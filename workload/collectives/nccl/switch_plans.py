@@ -27,6 +27,7 @@ from nadi.workload.shape import GroupShape
 # that NCCL plans for a head times the efficiency of NVLS (`NcclDecision.shares`). Members send their data for all heads
 # at the total rate of the heads.
 
+_COARSE = 0.05  # fraction of its time that a plan may take longer because of chunks that are larger than NCCL's
 # First of the 16 connections of NVLS, for a group in one host and for a group over several hosts. A connection has one
 # rate. The rate of NVLS depends on whether the collective is an all-reduce, on the size of its chunks, and on the
 # direction: data to be summed, or results to be copied.
@@ -44,7 +45,7 @@ def nvls_plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecis
     """
     hosts = hosts_of(shape)
     count = nvls_size_class(shape, size_bytes, decision)
-    loops = cut_of(size_bytes, decision.channels, len(hosts[0].members), len(hosts), decision.algorithm)
+    loops = cut_of(size_bytes, decision.channels, shape, decision.algorithm)
     pace = _pace(kind, hosts, decision, loops.chunk_bytes)
     if decision.algorithm == NVLS_TREE:
         return nvls_tree.make(shape, hosts, count, pace=pace, launch_ps=decision.launch_ps)
@@ -95,7 +96,8 @@ def nvls_closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: Nc
     outside_ps = share_bits * shares / shape.outside_bps
     # The first chunk passes NVLink, then the NICs of each level of the tree up and down. A host with two children
     # receives two chunks at a time, and sends two.
-    fill_ps = (max(link_ps, head_ps) + 2 * height * outside_ps) / _loops(hosts, size_bytes, decision)
+    loops = cut_of(size_bytes, decision.channels, shape, decision.algorithm).loops
+    fill_ps = (max(link_ps, head_ps) + 2 * height * outside_ps) / (nvls_tree.HALVES * loops)
     return fixed_ps + 2 * height * shape.outside_ps + max(link_ps, head_ps, outside_ps) + fill_ps
 
 
@@ -123,6 +125,26 @@ def nvls_size_class(shape: GroupShape, size_bytes: int, decision: NcclDecision) 
     return chunks_of_share("nccl", len(hosts), len(hosts[0].members), size_bytes, 0)
 
 
+def is_coarse(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> bool:
+    """Return whether the steps of an NVLS tree take longer by more than _COARSE because its chunks are too large.
+
+    The sum of a chunk passes NVLink and the levels of the tree before the next one's sum follows, so that a buffer of c
+    chunks takes 1 + (1 + levels) / c times as long as its data. NCCL has more chunks than a plan if many members would
+    make too many steps of them.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
+    """
+    if decision.algorithm != NVLS_TREE:
+        return False
+    hosts = hosts_of(shape)
+    stages = 1 + len(hosts).bit_length() - 1
+    loops = cut_of(size_bytes, decision.channels, shape, decision.algorithm).loops
+    return stages / _loops(hosts, size_bytes, decision) - stages / (nvls_tree.HALVES * loops) > _COARSE
+
+
 def lanes_class(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> int:
     """Return a number below 2^22, equal for sizes with as many chunks of a share on the same connections.
 
@@ -131,8 +153,7 @@ def lanes_class(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> i
         size_bytes: The size of the whole buffer in bytes.
         decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
     """
-    hosts = hosts_of(shape)
-    loops = cut_of(size_bytes, decision.channels, len(hosts[0].members), len(hosts), decision.algorithm)
+    loops = cut_of(size_bytes, decision.channels, shape, decision.algorithm)
     return nvls_size_class(shape, size_bytes, decision) * len(CHUNKS_BYTES) + CHUNKS_BYTES.index(loops.chunk_bytes)
 
 

@@ -13,7 +13,14 @@ from typing import NamedTuple
 
 from nadi import inputs
 from nadi.inputs.units import KIB, PS_PER_US
-from nadi.workload.collectives.nccl.channel_orders import BLACKWELL, HOPPER, MAX_HEADS, GroupChannels, planned
+from nadi.workload.collectives.nccl.channel_orders import (
+    BLACKWELL,
+    HOPPER,
+    MAX_HEADS,
+    GroupChannels,
+    heads_of,
+    planned,
+)
 from nadi.workload.collectives.nccl.generations import Generation, KernelTimes
 from nadi.workload.shape import GroupShape
 
@@ -98,6 +105,7 @@ _PLATEAU_BYTES = 64  # bytes per channel and member from which the ring's Simple
 PAT_LINEAR_US = 2.8  # latency of PAT per member
 PAT_LATENCY_PARTS = 3.5  # divisor of PAT's latency per network step
 _ARITY_US = 0.4  # latency of CollNet direct per peer in the host
+_FEW_HOSTS = 2  # number of hosts up to which the model takes a tree's speed inside hosts
 _MAX_DIRECT = 8  # maximum number of peers in the host of CollNet direct
 
 _TREE_EFFICIENCY: dict[str, list[float]] = TABLES["tree_efficiency"]
@@ -308,7 +316,7 @@ def nvls_bandwidth(kind: str, host: TuningInput, algorithm: str) -> float:
     if graph is None or graph.channels < 2:
         return 0.0
     between = graph.between * (2 if host.plan.hosts <= 2 and algorithm == NVLS_TREE else 1)
-    bus_gb_per_s = min(_pulled(kind, host, algorithm, graph.inside), between)
+    bus_gb_per_s = min(_pulled(kind, host, algorithm, graph.inside, graph.channels), between)
     return bus_gb_per_s * graph.channels * host.members / ring_steps(kind, host.members)
 
 
@@ -324,7 +332,8 @@ def nvls_pace(kind: str, host: TuningInput) -> float:
     nvls = host.plan.nvls
     if nvls is None:
         return math.inf
-    return _pulled(kind, host, NVLS, nvls.alone) * host.members / ring_steps(kind, host.members)
+    heads = heads_of(1, host.plan.per_host, host.plan.nics)
+    return _pulled(kind, host, NVLS, nvls.alone, heads) * host.members / ring_steps(kind, host.members)
 
 
 def empty_all_reduce_ps(host: TuningInput, algorithm: str) -> int:
@@ -337,9 +346,9 @@ def empty_all_reduce_ps(host: TuningInput, algorithm: str) -> int:
     return round(_latency_ps("all-reduce", host, algorithm, SIMPLE.name))
 
 
-def _pulled(kind: str, host: TuningInput, algorithm: str, channel_gb_per_s: float) -> float:
-    """Return the bus bandwidth in GB/s of a channel of NVLS that is planned for a speed."""
-    heads, per_host = host.plan.nvls.channels if host.plan.nvls else 1, host.plan.per_host
+def _pulled(kind: str, host: TuningInput, algorithm: str, channel_gb_per_s: float, heads: int) -> float:
+    """Return the bus bandwidth in GB/s of one of so many heads of NVLS that is planned for a speed."""
+    per_host = host.plan.per_host
     inside = channel_gb_per_s * host.generation.nvls_efficiency * (heads - 1) / heads
     inside *= 2 if kind == "all-reduce" else (per_host - 1) / per_host
     return min(inside, host.generation.nvls_tree[host.column] if algorithm == NVLS_TREE else math.inf)
@@ -361,7 +370,8 @@ def _ring_bandwidth(kind: str, host: TuningInput, protocol: str) -> float:
 def _tree_bandwidth(host: TuningInput, protocol: str) -> float:
     """Return the bandwidth of a tree over all channels, in GB/s of the whole buffer."""
     tree, generation = host.plan.tree, host.generation
-    bus = min(tree.between, tree.inside) * tree.channels
+    # On two hosts a tree's data cross a NIC once, and NVLinks twice: NCCL counts the speed inside hosts (up to 2.30.7)
+    bus = (tree.inside if host.plan.hosts <= _FEW_HOSTS else tree.between) * tree.channels
     bus = min(bus * 0.92, generation.tree[host.column] * tree.channels)
     bus_gb_per_s = {
         LL.name: min(bus / 3.8, _max_ll_gb_per_s(host)),
