@@ -134,6 +134,11 @@ def _training_operators(group: Group) -> list[float]:
     return [ms(row) for row in group.rows]
 
 
+def _closed_forms(group: Group) -> list[float]:
+    """Return the times of NCCL's collectives of all NPUs in microseconds, by closed form."""
+    return nccl_tables.closed_forms_us([(row["topology"], row["kind"], row["bytes"]) for row in group.rows])
+
+
 def _zero(_: Group) -> list[float]:
     """Return the memory of model states in GB for each ZeRO stage."""
     plans = [parallel_plan(f"dp64,zero{zero},grad_dtype=fp16,dtype=fp16") for zero in range(4)]
@@ -198,6 +203,7 @@ _RUNS: dict[str, Callable[[Group], list[float]]] = {
     "megatron-table": _megatron_table,
     "megatron-plans": _megatron_plans,
     "layer-a100": _layers,
+    "nccl-racks": _closed_forms,
     "ns-3": _ns3,
     "operators": _operators,
     "attention-training": _training_operators,
