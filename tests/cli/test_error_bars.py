@@ -94,7 +94,8 @@ def test_an_error_bar_has_the_errors_of_its_class():
 def test_a_plan_says_how_far_to_trust_it(nadi, tmp_path):
     command = ("plan", "--model", write_model(tmp_path), "--cluster", "small-a100", "--gpus", 4, "--confirm", 0)
     short = errors_by_class()["step shorter than a second"]
-    text = f"error of the step time in validation (step shorter than a second): mean {short.mean:.1%}, worst {short.worst:.1%}"
+    text = "error of the step time in validation (step shorter than a second): "
+    text += f"mean {short.mean:.1%}, worst {short.worst:.1%}"
     assert text in " ".join(nadi.ok(*command, "--out", tmp_path / "out").out.split())
     (answer,) = nadi.ok(*command, "--json").document["answers"].values()
     (said,) = [bar["text"] for bar in answer["error_bars"]]
