@@ -15,7 +15,6 @@ collective` prints. The second has the largest differences of each algorithm and
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +26,7 @@ from nadi.inputs.units import format_bytes
 from nadi.launching.progress import progress
 from nadi.simulation.closed_forms import IsolatedCollectives, closed_form
 from nadi.simulation.closed_forms.collective import formula_ps
+from nadi.simulation.closed_forms.isolated import with_flows
 from nadi.simulation.resolving import Resolver
 from nadi.simulation.run import run_program
 from nadi.studies.collectives.measuring import CollectiveCase, choose_algorithms
@@ -98,8 +98,6 @@ def cases(
     except (ConfigError, WorkloadError):
         return
     members = np.arange(graph.npus)
-    flow = pdes.fidelity.fidelity(pdes.fidelity.FLUID, collectives="steps")
-    as_flows = replace(settings, fidelity=replace(settings.fidelity, model=flow.model, own=flow.own))
     for name in names:
         for size_bytes in sizes_bytes:
             program = case.program(graph, name, size_bytes)
@@ -115,7 +113,7 @@ def cases(
                 times_ps[FABRIC_PACKETS] = _finish_ps(graph, program, settings)
             times_ps[IDLE_FLOWS] = isolated.flows_ps(*alone)
             if messages <= max_messages:
-                times_ps[FABRIC_FLOWS] = _finish_ps(graph, program, as_flows)
+                times_ps[FABRIC_FLOWS] = _finish_ps(graph, program, with_flows(settings))
             closed = closed_form(*alone[:3], kind, name, schedule, members, size, isolated)
             known = {model: time_ps for model, time_ps in times_ps.items() if time_ps}
             yield Case(machine, kind, name, size_bytes, closed.time_ps, closed.is_simulated, known)

@@ -4,6 +4,7 @@ Links and paths are those of the reference walker of topologies.routing, on an i
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -49,12 +50,15 @@ class GroupShape(NamedTuple):
         return inside_bps, outside_bps
 
     @property
+    def host_members(self) -> tuple[int, ...]:
+        """Number of members in each host, by the number of the host."""
+        return tuple(count for _, count in sorted(Counter(self.host).items()))
+
+    @property
     def nics(self) -> int:
         """Number of NICs that a host's members reach, in the host with the fewest."""
-        nics_of_host: dict[int, set[int]] = {}
-        for host, place in zip(self.host, self.place, strict=True):
-            nics_of_host.setdefault(host, set()).add(place // self.npus_per_nic)
-        return min(map(len, nics_of_host.values()))
+        nics = {(host, place // self.npus_per_nic) for host, place in zip(self.host, self.place, strict=True)}
+        return min(Counter(host for host, _ in nics).values())
 
     @property
     def stripes(self) -> int:

@@ -39,9 +39,7 @@ class ClosedForm(NamedTuple):
     """Time of a collective on an idle network."""
 
     time_ps: float  # time of the collective in picoseconds
-    is_simulated: (
-        bool  # True if the packets were simulated, False if flows, a formula or an interpolation give the time
-    )
+    is_simulated: bool  # True if packets were simulated, False if flows, a formula or an interpolation give the time
 
 
 def closed_form(

@@ -193,9 +193,7 @@ class IdleFabric(NamedTuple):
 
     def with_flows(self) -> "IdleFabric":
         """Return the fabric with messages as flows in place of packets."""
-        flow = pdes.fidelity.fidelity(pdes.fidelity.FLUID, collectives="steps")
-        fidelity = replace(self.settings.fidelity, model=flow.model, own=flow.own)
-        return self._replace(settings=replace(self.settings, fidelity=fidelity))
+        return self._replace(settings=with_flows(self.settings))
 
     def time_ps(self, schedules: Schedules, schedule_number: int, size_bytes: int) -> float:
         """Return the time in picoseconds until the last member has done its part of a schedule.
@@ -267,6 +265,16 @@ def idle_settings(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
         record_nodes=False,
         record_flows=False,
     )
+
+
+def with_flows(settings: pdes.Settings) -> pdes.Settings:
+    """Return settings with messages as flows in place of packets.
+
+    Args:
+        settings: The engine's settings of packets (`pdes.Settings`).
+    """
+    flow = pdes.fidelity.fidelity(pdes.fidelity.FLUID, collectives="steps")
+    return replace(settings, fidelity=replace(settings.fidelity, model=flow.model, own=flow.own))
 
 
 def _copy(graph: Graph, nodes: Int64, links: Int64, senders: Int64, receivers: Int64) -> Graph:

@@ -181,7 +181,7 @@ def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
         shape: The positions of the group's members on the fabric.
         generation: The constants of NCCL for the GPUs of the group.
     """
-    counts = [shape.host.count(host) for host in sorted(set(shape.host))]
+    counts = shape.host_members
     hosts, per_host = len(counts), min(counts)
     inside_bps, outside_bps = shape.lines_bps
     nvlink = inside_bps / 8e9 * generation.nvlink_payload

@@ -37,9 +37,8 @@ def cut_of(size_bytes: int, blocks: int, shape: GroupShape, algorithm: str) -> B
         shape: The positions of the group's members on the fabric.
         algorithm: NVLS or NVLS_TREE.
     """
-    counts = [shape.host.count(host) for host in set(shape.host)]
-    hosts = len(counts)
-    heads = heads_of(hosts, min(counts), shape.nics)
+    hosts = len(shape.host_members)
+    heads = heads_of(hosts, min(shape.host_members), shape.nics)
     chunk_bytes = _chunk_bytes(size_bytes, blocks * heads, hosts, algorithm)
     loop_bytes = blocks * heads * chunk_bytes
     return BufferLoops(blocks, chunk_bytes, loop_bytes, max(1, -(-size_bytes // loop_bytes)))

@@ -195,7 +195,7 @@ def closed_form(group: SendGroup, size_bytes: int) -> float:
         size_bytes: The size of the whole buffer in bytes.
     """
     shape, n = group.shape, group.shape.members
-    counts = [shape.host.count(host) for host in sorted(set(shape.host))]
+    counts = shape.host_members
     block_bytes = size_bytes / n
     near, far = min(counts), n - min(counts)
     inside, between = (group.message(block_bytes, between_hosts=is_far) for is_far in (False, True))

@@ -148,15 +148,14 @@ def announced(shard: Shard) -> Items:
     return [gather, *reads_number(plan, "router/host", round(prepared_ns.get(plan.dispatcher, 0) / 1000))]
 
 
-def copied(shard: Shard, tokens: ExpertTokens, *, quantised: bool = False) -> Operators:
+def copied(shard: Shard, tokens: ExpertTokens, *, is_fp8: bool = False) -> Operators:
     """Return the operators that copy a GPU's tokens before they are sent, or that sum their results that came back.
 
     Args:
         shard: A GPU's share of the model under the parallel plan.
         tokens: The numbers of tokens that the GPU exchanges.
-        quantised: Whether they prepare a forward pass' dispatch, which `dispatch_dtype` may quantise.
+        is_fp8: Whether they prepare a dispatch in FP8 (`dispatch_dtype`).
     """
-    is_fp8 = quantised and shard.plan.dispatches_fp8
     values = shard.routed_rows * shard.model.hidden
     cast = (Operator("quantise", (values, 1, 1, 0), "fp8"),) if is_fp8 else ()
     # DeepEP and HybridEP read tokens where they are, and sum results as they arrive
@@ -164,15 +163,15 @@ def copied(shard: Shard, tokens: ExpertTokens, *, quantised: bool = False) -> Op
     return (*cast, *rows)
 
 
-def sorted_by_expert(shard: Shard, tokens: ExpertTokens, *, quantised: bool = False) -> Operators:
+def sorted_by_expert(shard: Shard, tokens: ExpertTokens, *, is_fp8: bool = False) -> Operators:
     """Return the operators that make rows of arrived tokens, sorted by expert, or that undo this.
 
     Args:
         shard: A GPU's share of the model under the parallel plan.
         tokens: The numbers of tokens that the GPU exchanges.
-        quantised: Whether a forward pass' dispatch brought them, which `dispatch_dtype` may quantise.
+        is_fp8: Whether a dispatch in FP8 brought them (`dispatch_dtype`).
     """
-    rows, is_fp8 = tokens.received * shard.plan.etp, quantised and shard.plan.dispatches_fp8
+    rows = tokens.received * shard.plan.etp
     if not shard.plan.sends_copies:
         copies = copies_per_token(shard.experts, shard.plan.ep) / shard.experts.top_k
         return (_rows(shard, rows + round(rows * copies), is_fp8=is_fp8),)
@@ -181,34 +180,34 @@ def sorted_by_expert(shard: Shard, tokens: ExpertTokens, *, quantised: bool = Fa
     return () if is_sorted else (_rows(shard, 2 * rows, is_fp8=is_fp8),)
 
 
-def row_bytes(shard: Shard, *, quantised: bool) -> int:
+def row_bytes(shard: Shard, *, is_fp8: bool) -> int:
     """Return the bytes of a token, or of its result or a gradient, as GPUs exchange it.
 
     Args:
         shard: A GPU's share of the model under the parallel plan.
-        quantised: Whether it is a token in the forward pass, which `dispatch_dtype` may quantise.
+        is_fp8: Whether it is a token that is dispatched in FP8 (`dispatch_dtype`).
     """
-    if not (quantised and shard.plan.dispatches_fp8):
+    if not is_fp8:
         return shard.model.hidden * shard.value_bytes
     return shard.model.hidden + -(-shard.model.hidden // _VALUES_PER_SCALE_BYTE)
 
 
-def moved(shard: Shard, name: str, tokens: ExpertTokens, *, quantised: bool = False) -> tuple[Items, tuple[str, ...]]:
+def moved(shard: Shard, name: str, tokens: ExpertTokens, *, is_fp8: bool = False) -> tuple[Items, tuple[str, ...]]:
     """Return the collectives that bring tokens to their experts' GPUs or results back, and the keys to wait for.
 
     Args:
         shard: A GPU's share of the model under the parallel plan.
         name: The first part of the items' names: "dispatch" or "combine".
         tokens: The numbers of tokens that the GPU exchanges.
-        quantised: Whether the items are a forward pass' dispatch, which `dispatch_dtype` may quantise.
+        is_fp8: Whether they dispatch in FP8 (`dispatch_dtype`).
     """
     if not any(tokens.sent) or shard.plan.ep == 1:
         return [], ()
     if shard.plan.sends_copies:
         received = (tokens.sent[shard.expert_rank],) * shard.plan.ep
         sent, received = (tokens.sent, received) if name == "dispatch" else (received, tokens.sent)
-        return exchange(shard, name, sent, received, is_even=tokens.is_even, quantised=quantised), ()
-    return _once_per_gpu(shard, name, tokens, row_bytes(shard, quantised=quantised))
+        return exchange(shard, name, sent, received, is_even=tokens.is_even, is_fp8=is_fp8), ()
+    return _once_per_gpu(shard, name, tokens, row_bytes(shard, is_fp8=is_fp8))
 
 
 def _once_per_gpu(shard: Shard, name: str, tokens: ExpertTokens, token_bytes: int) -> tuple[Items, tuple[str, ...]]:
@@ -242,7 +241,7 @@ def exchange(
     received: tuple[int, ...],
     *,
     is_even: bool,
-    quantised: bool = False,
+    is_fp8: bool = False,
 ) -> Items:
     """Return the all-to-all of an expert-parallel group; empty for a group of one.
 
@@ -252,11 +251,11 @@ def exchange(
         sent: The number of tokens that the GPU sends to each member.
         received: The number of tokens that the GPU receives from each member.
         is_even: Whether all members send and receive equally many tokens.
-        quantised: Whether the items are a forward pass' dispatch, which `dispatch_dtype` may quantise.
+        is_fp8: Whether they dispatch in FP8 (`dispatch_dtype`).
     """
     if shard.plan.ep == 1:
         return []
-    size = sum(sent) * row_bytes(shard, quantised=quantised)
+    size = sum(sent) * row_bytes(shard, is_fp8=is_fp8)
     splits = ((), ()) if is_even else (sent, received)
     return [GroupCollective(f"{name}/ep:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "ep", splits=splits)]
 

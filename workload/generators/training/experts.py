@@ -53,12 +53,12 @@ def forward(shard: Shard, layer: int) -> Items:
         shard: A GPU's share of the model under the parallel plan.
         layer: The number of the layer, from 0.
     """
-    experts, h = shard.experts, shard.model.hidden
+    experts, h, is_fp8 = shard.experts, shard.model.hidden, shard.plan.dispatches_fp8
     tokens = flow(shard, layer)
     rows = tokens.received * shard.plan.etp
-    dispatch, dispatched = dispatchers.moved(shard, "dispatch", tokens, quantised=True)
+    dispatch, dispatched = dispatchers.moved(shard, "dispatch", tokens, is_fp8=is_fp8)
     combine, combined = dispatchers.moved(shard, "combine", tokens)
-    by_expert = dispatchers.sorted_by_expert(shard, tokens, quantised=True)
+    by_expert = dispatchers.sorted_by_expert(shard, tokens, is_fp8=is_fp8)
     back, paged = dispatchers.sorted_by_expert(shard, tokens), _paged(shard, rows)
     return [
         Compute("mlp-norm", (shard.operator("norm", shard.rows, h),)),
@@ -68,10 +68,10 @@ def forward(shard: Shard, layer: int) -> Items:
             else []
         ),
         *_router(shard),
-        Compute("router", dispatchers.copied(shard, tokens, quantised=True)),
+        Compute("router", dispatchers.copied(shard, tokens, is_fp8=is_fp8)),
         *dispatchers.announced(shard),
         *dispatch,
-        *_shared(shard, tokens, CollectiveCommType.ALL_GATHER, quantised=True),
+        *_shared(shard, tokens, CollectiveCommType.ALL_GATHER, is_fp8=is_fp8),
         Compute("experts", (*by_expert, *_forward_products(shard, rows), *back, *paged), dispatched),
         *_shared(shard, tokens, CollectiveCommType.REDUCE_SCATTER),
         *combine,
@@ -308,11 +308,11 @@ def product(shard: Shard, local: int, rows: int, n: int, k: int) -> Operator:
     return Operator("grouped-gemm", (local, rows, n, k), shard.plan.dtype)
 
 
-def _shared(shard: Shard, tokens: ExpertTokens, kind: CollectiveCommType, *, quantised: bool = False) -> Items:
+def _shared(shard: Shard, tokens: ExpertTokens, kind: CollectiveCommType, *, is_fp8: bool = False) -> Items:
     """Return the collective before (all-gather) or after (reduce-scatter) an expert that several GPUs share."""
     if shard.plan.etp == 1 or not tokens.received:
         return []
-    size = tokens.received * dispatchers.row_bytes(shard, quantised=quantised)
+    size = tokens.received * dispatchers.row_bytes(shard, is_fp8=is_fp8)
     if kind == CollectiveCommType.ALL_GATHER:
         return [GroupCollective("experts/etp:all-gather", kind, size, "etp")]
     return [GroupCollective("experts/etp:reduce-scatter", kind, size * shard.plan.etp, "etp")]
