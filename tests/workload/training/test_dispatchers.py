@@ -407,7 +407,7 @@ def test_layers_are_divided_as_nvidia_and_meta_did(name, slots, sizes):
         ((72, "gb200"), "ep8,dp8,pp2,vpp4,fp8", "hybridep", True, True),
         ((72, "gb200"), "ep8,dp8", "hybridep", False, False),
         ((72, "gb200"), "ep8,dp8,fp8,overlap_ep=false,dispatcher=all-to-all", "all-to-all", False, True),
-        ((72, "gb200"), "dp8,fp8", "auto", None, None),
+        ((72, "gb200"), "dp8,fp8", "auto", None, True),
     ],
 )
 def test_open_keys_follow_the_machine(machine, plan, dispatcher, overlaps, fused):
