@@ -41,7 +41,14 @@ from nadi.workload import CollectiveSettings, ComputeModel, Program
 from nadi.workload.collectives import defaults_on
 from nadi.workload.compute import ComputeTimes
 from nadi.workload.generators.models import Model
-from nadi.workload.generators.training import ParallelPlan, channels_on, compute_slowdown, held_sms, products_leave_sms, rules
+from nadi.workload.generators.training import (
+    ParallelPlan,
+    channels_on,
+    compute_slowdown,
+    held_sms,
+    products_leave_sms,
+    rules,
+)
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.stage import Stage
 from nadi.workload.trace_sets import Families, TraceSet

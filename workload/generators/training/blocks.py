@@ -47,11 +47,16 @@ _STAGES, _RING = "pp", "cp"
 class Link(Enum):
     """What the blocks of a pass that alternates with another pass wait for, and what waits for them."""
 
-    # Computations of the pass: they wait for the GPU's last computation and for their own pass, and both wait for them
-    BOTH = (COMPUTED, OWN)
-    GATE = (OWN, COMPUTED)  # The same; the next computations wait for its messages, too
-    OWN_PASS = (OWN,)  # Work beside the GPU's computations: it waits for its own pass, which alone waits for it
-    GPU = (COMPUTED,)  # Gradients of weights: they wait for the GPU's last computation; later ones wait for them
+    BOTH = "both"  # Computations: they wait for the GPU's last one and for their own pass, and both wait for them
+    GATE = "gate"  # The same, and the next computations of the GPU wait for their messages, too
+    BESIDE = "beside"  # Work beside the GPU's computations: it waits for its own pass, which alone waits for it
+    GPU = "gpu"  # Gradients of weights: they wait for the GPU's last computation, and its next one waits for them
+
+    @property
+    def ports(self) -> list[int | str]:
+        """Ports for whose rows the first rows of the block wait."""
+        computed: list[int | str] = [] if self == Link.BESIDE else [COMPUTED]
+        return computed if self == Link.GPU else [*computed, OWN]
 
 
 class FinishedBlock(NamedTuple):
@@ -93,7 +98,7 @@ class BlockBuilder:
         """
         if self._cuts and (place, link) != (self._place, self._link):
             self.finish()
-            self._begin(place, link, list(link.value))
+            self._begin(place, link, link.ports)
 
     def _begin(self, place: int, link: Link, parents: list[int | str]) -> None:
         """Begin a block whose first rows wait for these parents, rows or ports."""

@@ -69,9 +69,9 @@ def forward_parts(units: Sequence[ModelUnit], *, moves_output: bool) -> list[Par
             combined = 1 + exchanges[-1]
             parts += _of_unit(
                 Part(base + _ATTENTION_F, Link.BOTH, items[: exchanges[0]], number),
-                Part(base + _DISPATCH_F, Link.OWN_PASS, items[exchanges[0] : dispatched], number),
+                Part(base + _DISPATCH_F, Link.BESIDE, items[exchanges[0] : dispatched], number),
                 Part(base + _EXPERTS_F, Link.BOTH, items[dispatched:combined], number),
-                Part(base + _COMBINE_F, Link.OWN_PASS, items[combined:], number),
+                Part(base + _COMBINE_F, Link.BESIDE, items[combined:], number),
             )
     return sorted(parts, key=lambda part: part.place)
 
@@ -112,7 +112,7 @@ def backward_parts(units: Sequence[ModelUnit], *, moves_output: bool) -> list[Pa
             parts += _of_unit(
                 Part(base + _COMBINE_B, Link.BOTH, data[:begin], number),
                 Part(base + _EXPERTS_B, Link.BOTH, data[begin : combines[0]], number),
-                Part(base + _DISPATCH_B, Link.OWN_PASS, data[combines[0] : combines[-1] + 1], number),
+                Part(base + _DISPATCH_B, Link.BESIDE, data[combines[0] : combines[-1] + 1], number),
                 Part(base + _WEIGHTS_B, Link.GPU, own, number),
                 Part(base + _ATTENTION_B, Link.BOTH, data[combines[-1] + 1 :], number, is_divided=is_last),
                 Part(older, Link.GPU, [item for item in weights if item not in own], number),

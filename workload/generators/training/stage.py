@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from heapq import merge
 from types import MappingProxyType
+from typing import NamedTuple
 
 from nadi.et import TraceColumns, TraceTable
 from nadi.workload.generators.models.architecture import Model
@@ -84,7 +84,7 @@ class _State:
             pass_rows: The rows of this pass by port, to which the block's are added.
         """
         ends = [first_row + row for row in block.ends]
-        if block.link == Link.OWN_PASS:  # the host launches nothing for either pass until it has read a number
+        if block.link == Link.BESIDE:  # the host launches nothing for either pass until it has read a number
             self.rows[COMPUTED] = [*self.rows.get(COMPUTED, []), *([first_row + block.host] if block.host >= 0 else [])]
         elif block.computed >= 0:
             self.rows[COMPUTED] = [first_row + block.computed]
@@ -113,8 +113,13 @@ def passes_of_chunk(model: Model, plan: ParallelPlan, chunk: stages.Chunk) -> tu
     return [item for unit in of_chunk for item in unit.forward], backward
 
 
-# Blocks of a pass, the prefix of their names, and the number of the micro-batch
-_PassBlocks = tuple[Sequence[FinishedBlock], str, int]
+class _Pass(NamedTuple):
+    """The blocks of a pass."""
+
+    blocks: Sequence[FinishedBlock]  # Blocks in order
+    kind: str  # Kind of the pass: "forward", "backward" or "weights"
+    prefix: str  # Prefix of their names
+    micro_batch: int  # Number of the micro-batch
 
 
 class Stage:
@@ -169,14 +174,14 @@ class Stage:
                 alternates = work.is_paired or is_second or bool(plan.overlap_ep)
                 blocks = self._block(work, alternates, is_first=number in firsts, is_last=number in lasts)
                 prefix = f"step{step}/{_PREFIX[work.kind]}/mb{work.micro_batch}/"
-                current = blocks, prefix, work.micro_batch
+                current = _Pass(blocks, work.kind, prefix, work.micro_batch)
                 if work.is_paired:
                     previous = current
                     continue
                 if alternates:
                     sent = self._stamp_alternately(*([previous] if is_second else []), current)
                 else:
-                    sent = self._stamp(*current)
+                    sent = self._stamp(blocks, prefix, work.micro_batch)
                 if self._waits_for_sends:
                     self._state.wait_for_messages(sent)
             self._stamp(self._deferred(stages.micro_batches(plan)), f"step{step}/backward-weights/")
@@ -205,18 +210,20 @@ class Stage:
             sent += [first + row for row in block.sent]
         return sent
 
-    def _stamp_alternately(self, *passes: _PassBlocks) -> list[int]:
+    def _stamp_alternately(self, *passes: _Pass) -> list[int]:
         """Stamp the blocks of passes in the order of their places; return the rows of their sends."""
-        state, posted = self._state, dict[str, list[int]]()
-        before, sent = state.rows.get(COMPUTED, []), list[int]()
+        state, sent = self._state, list[int]()
+        before = state.rows.get(COMPUTED, [])
+        posted: dict[str, list[int]] = {}
         own: list[dict[str, list[int]]] = [{} for _ in passes]
-        of_passes = ([(block.place, number, block) for block in blocks] for number, (blocks, _, _) in enumerate(passes))
-        for place, number, block in merge(*of_passes, key=lambda each: each[:2]):
-            _, prefix, micro_batch = passes[number]
-            # The receive of the next pass of a kind is posted when the pass' last layer is done
-            kind = prefix.split("/")[1]
-            if place >= pairs.TAIL and kind not in posted:
-                posted[kind] = own[number].get(OWN, [])
+        ordered = sorted(
+            ((block.place, number, block) for number, each in enumerate(passes) for block in each.blocks),
+            key=lambda each: each[:2],
+        )
+        for place, number, block in ordered:
+            _, kind, prefix, micro_batch = passes[number]
+            if place >= pairs.TAIL:  # the receive of the next pass of the kind is posted when the layers are done
+                posted.setdefault(kind, own[number].get(OWN, before))
             after, tag = state.after(block, own[number]), self._tag_of(micro_batch)
             first = self._columns.stamp(block.block, prefix, after=after, tag=tag)
             state.advance_alternately(block, first, own[number])
@@ -293,7 +300,7 @@ class Stage:
                 self._forward(builder, parts, stage_pass.chunk, is_first=is_first)
             else:
                 self._backward(builder, parts, kind, stage_pass.chunk, is_last=is_last)
-            self._blocks[key] = sorted(builder.finish(), key=lambda block: block.place)
+            self._blocks[key] = builder.finish()
         return self._blocks[key]
 
     def _forward(self, builder: BlockBuilder, parts: Sequence[Part], chunk_number: int, *, is_first: bool) -> None:
@@ -315,7 +322,7 @@ class Stage:
             if part.ends and unit.kept:
                 builder.note("outputs", _kept(unit))
             builder.add(unit.layer, step_end.after_forward(self._shard, unit) if part.ends else [])
-        builder.begin(pairs.SEND["forward"], Link.OWN_PASS)
+        builder.begin(pairs.SEND["forward"], Link.BESIDE)
         self._send(builder, chunk_number, is_forward=True)
 
     def _backward(
@@ -349,7 +356,7 @@ class Stage:
             builder.add("", replicas.after_micro_batch())
             builder.wait(replicas.awaited_after_micro_batch())
         if kind != "weights":
-            builder.begin(pairs.SEND["backward"], Link.OWN_PASS)
+            builder.begin(pairs.SEND["backward"], Link.BESIDE)
             self._send(builder, chunk_number, is_forward=False)
 
     def _parts(self, kind: str, chunk_number: int, *, alternates: bool, defers: bool) -> list[Part]:
