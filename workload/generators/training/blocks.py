@@ -44,7 +44,7 @@ _STAGES, _RING = "pp", "cp"
 """Families whose communicators carry messages: between pipeline stages, and in the ring of context parallelism."""
 
 
-class Link(Enum):
+class BlockLink(Enum):
     """What the blocks of a pass that alternates with another pass wait for, and what waits for them."""
 
     BOTH = "both"  # Computations: they wait for the GPU's last one and for their own pass, and both wait for them
@@ -55,8 +55,8 @@ class Link(Enum):
     @property
     def ports(self) -> list[int | str]:
         """Ports for whose rows the first rows of the block wait."""
-        computed: list[int | str] = [] if self == Link.BESIDE else [COMPUTED]
-        return computed if self == Link.GPU else [*computed, OWN]
+        computed: list[int | str] = [] if self == BlockLink.BESIDE else [COMPUTED]
+        return computed if self == BlockLink.GPU else [*computed, OWN]
 
 
 class FinishedBlock(NamedTuple):
@@ -70,7 +70,7 @@ class FinishedBlock(NamedTuple):
     last: Mapping[str, int]  # Row of the last collective by family of QUEUED
     keys: Mapping[str, int]  # Row of a collective, message or transfer by the key that later blocks may need
     place: int  # Position among the blocks of both passes if two alternate
-    link: Link  # Connection with blocks of the other pass if two alternate
+    link: BlockLink  # Connection with blocks of the other pass if two alternate
     host: int  # Row of the last computation of the host, -1 = none
     exchanged: tuple[int, ...]  # Rows that exchange tokens of experts
 
@@ -87,9 +87,9 @@ class BlockBuilder:
         """
         self._ring, self._cuts = ring_neighbours, cuts
         self._finished: list[FinishedBlock] = []
-        self._begin(0, Link.GATE, [COMPUTED])
+        self._begin(0, BlockLink.GATE, [COMPUTED])
 
-    def begin(self, place: int, link: Link) -> None:
+    def begin(self, place: int, link: BlockLink) -> None:
         """Begin a block unless the one before has the same place, or all of the pass is one block.
 
         Args:
@@ -100,7 +100,7 @@ class BlockBuilder:
             self.finish()
             self._begin(place, link, link.ports)
 
-    def _begin(self, place: int, link: Link, parents: list[int | str]) -> None:
+    def _begin(self, place: int, link: BlockLink, parents: list[int | str]) -> None:
         """Begin a block whose first rows wait for these parents, rows or ports."""
         self._place, self._link = place, link
         self._block = Block()

@@ -18,7 +18,7 @@ its last attention, and the output layer. The output layer's backward pass comes
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nadi.workload.generators.training.blocks import EXCHANGES, Link
+from nadi.workload.generators.training.blocks import EXCHANGES, BlockLink
 from nadi.workload.generators.training.item_lists import Items, only
 from nadi.workload.generators.training.units import HEAD, ModelUnit
 
@@ -34,11 +34,11 @@ SEND = {"forward": TAIL, "backward": TAIL + 1}
 _LAST_WEIGHTS, _OUTPUT_F, _EMBEDDING_B = range(TAIL + 2, TAIL + 5)
 
 
-class Part(NamedTuple):
+class PassPart(NamedTuple):
     """Consecutive items of a unit's pass."""
 
     place: int  # Position among the parts of both passes
-    link: Link  # What the items wait for, and what waits for them
+    link: BlockLink  # What the items wait for, and what waits for them
     items: Items  # Items in order
     unit: int  # Index of the unit in the chunk
     begins: bool = True  # Whether they are the first ones of the unit's pass
@@ -46,44 +46,44 @@ class Part(NamedTuple):
     is_divided: bool = False  # Whether each item's computation is a row, between which other work may run
 
 
-def forward_parts(units: Sequence[ModelUnit], *, moves_output: bool) -> list[Part]:
+def forward_parts(units: Sequence[ModelUnit], *, moves_output: bool) -> list[PassPart]:
     """Return the parts of a chunk's forward pass in order.
 
     Args:
         units: The units of the chunk in the order of the forward pass.
         moves_output: Whether output layers come after all layers; else they keep their place.
     """
-    parts: list[Part] = []
+    parts: list[PassPart] = []
     for number, (unit, layer) in enumerate(zip(units, _layers(units), strict=True)):
         items, base = unit.forward, layer * _LAYER
         if unit.name == "embedding":
-            parts.append(Part(RECEIVE["forward"], Link.GATE, items, number))
+            parts.append(PassPart(RECEIVE["forward"], BlockLink.GATE, items, number))
         elif unit.name == HEAD and moves_output:
-            parts.append(Part(_OUTPUT_F, Link.BOTH, items, number))
+            parts.append(PassPart(_OUTPUT_F, BlockLink.BOTH, items, number))
         elif unit.name != "mlp":
-            parts.append(Part(base + _ATTENTION_F, Link.BOTH, items, number))
+            parts.append(PassPart(base + _ATTENTION_F, BlockLink.BOTH, items, number))
         elif not (exchanges := _exchanges(items)):
-            parts.append(Part(base + _EXPERTS_F, Link.BOTH, items, number))
+            parts.append(PassPart(base + _EXPERTS_F, BlockLink.BOTH, items, number))
         else:
             dispatched = 1 + max(at for at in exchanges if items[at].name.startswith("dispatch/"))
             combined = 1 + exchanges[-1]
             parts += _of_unit(
-                Part(base + _ATTENTION_F, Link.BOTH, items[: exchanges[0]], number),
-                Part(base + _DISPATCH_F, Link.BESIDE, items[exchanges[0] : dispatched], number),
-                Part(base + _EXPERTS_F, Link.BOTH, items[dispatched:combined], number),
-                Part(base + _COMBINE_F, Link.BESIDE, items[combined:], number),
+                PassPart(base + _ATTENTION_F, BlockLink.BOTH, items[: exchanges[0]], number),
+                PassPart(base + _DISPATCH_F, BlockLink.BESIDE, items[exchanges[0] : dispatched], number),
+                PassPart(base + _EXPERTS_F, BlockLink.BOTH, items[dispatched:combined], number),
+                PassPart(base + _COMBINE_F, BlockLink.BESIDE, items[combined:], number),
             )
     return sorted(parts, key=lambda part: part.place)
 
 
-def backward_parts(units: Sequence[ModelUnit], *, moves_output: bool) -> list[Part]:
+def backward_parts(units: Sequence[ModelUnit], *, moves_output: bool) -> list[PassPart]:
     """Return the parts of a chunk's backward pass in order.
 
     Args:
         units: The units of the chunk in the order of the forward pass.
         moves_output: Whether the output layers' passes come before all layers; else they keep their place.
     """
-    parts: list[Part] = []
+    parts: list[PassPart] = []
     layers = _layers(units)
     last = max((layer for layer, unit in zip(layers, units, strict=True) if unit.name == "attention"), default=0)
     for number in reversed(range(len(units))):
@@ -92,35 +92,36 @@ def backward_parts(units: Sequence[ModelUnit], *, moves_output: bool) -> list[Pa
         older = _LAST_WEIGHTS if is_last else base + _LAYER + _OLDER_WEIGHTS
         data, weights = only(unit.backward, weights=False), only(unit.backward, weights=True)
         if unit.name == "embedding":
-            parts.append(Part(_EMBEDDING_B, Link.BOTH, unit.backward, number))
+            parts.append(PassPart(_EMBEDDING_B, BlockLink.BOTH, unit.backward, number))
         elif unit.name == HEAD:
             place = RECEIVE["backward"] if moves_output else base + _LAYER + _COMBINE_B
-            parts.append(Part(place, Link.GATE if moves_output else Link.BOTH, unit.backward, number))
+            parts.append(PassPart(place, BlockLink.GATE if moves_output else BlockLink.BOTH, unit.backward, number))
         elif unit.name != "mlp":
             parts += _of_unit(
-                Part(base + _ATTENTION_B, Link.BOTH, data, number, is_divided=is_last),
-                Part(older, Link.GPU, weights, number),
+                PassPart(base + _ATTENTION_B, BlockLink.BOTH, data, number, is_divided=is_last),
+                PassPart(older, BlockLink.GPU, weights, number),
             )
         elif not (exchanges := _exchanges(data)):
             parts += _of_unit(
-                Part(base + _EXPERTS_B, Link.BOTH, data, number), Part(base + _WEIGHTS_B, Link.GPU, weights, number)
+                PassPart(base + _EXPERTS_B, BlockLink.BOTH, data, number),
+                PassPart(base + _WEIGHTS_B, BlockLink.GPU, weights, number),
             )
         else:
             combines = [at for at in exchanges if data[at].name.startswith("combine/")]
             begin = 1 + max(at for at in exchanges if at < combines[0])
             own = [item for item in weights if item.name.startswith("experts")]
             parts += _of_unit(
-                Part(base + _COMBINE_B, Link.BOTH, data[:begin], number),
-                Part(base + _EXPERTS_B, Link.BOTH, data[begin : combines[0]], number),
-                Part(base + _DISPATCH_B, Link.BESIDE, data[combines[0] : combines[-1] + 1], number),
-                Part(base + _WEIGHTS_B, Link.GPU, own, number),
-                Part(base + _ATTENTION_B, Link.BOTH, data[combines[-1] + 1 :], number, is_divided=is_last),
-                Part(older, Link.GPU, [item for item in weights if item not in own], number),
+                PassPart(base + _COMBINE_B, BlockLink.BOTH, data[:begin], number),
+                PassPart(base + _EXPERTS_B, BlockLink.BOTH, data[begin : combines[0]], number),
+                PassPart(base + _DISPATCH_B, BlockLink.BESIDE, data[combines[0] : combines[-1] + 1], number),
+                PassPart(base + _WEIGHTS_B, BlockLink.GPU, own, number),
+                PassPart(base + _ATTENTION_B, BlockLink.BOTH, data[combines[-1] + 1 :], number, is_divided=is_last),
+                PassPart(older, BlockLink.GPU, [item for item in weights if item not in own], number),
             )
     return sorted(parts, key=lambda part: part.place)
 
 
-def _of_unit(*parts: Part) -> list[Part]:
+def _of_unit(*parts: PassPart) -> list[PassPart]:
     """Return the parts of a unit that have items, with marks of the first and the last."""
     found = [part for part in parts if part.items]
     ends = len(found) - 1

@@ -15,13 +15,13 @@ from nadi.workload.generators.training.blocks import (
     OWN,
     QUEUED,
     BlockBuilder,
+    BlockLink,
     FinishedBlock,
-    Link,
     Ring,
 )
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items, only
 from nadi.workload.generators.training.linear import all_gather, weights_casts
-from nadi.workload.generators.training.pairs import Part
+from nadi.workload.generators.training.pairs import PassPart
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import Work
 from nadi.workload.generators.training.replicas import Replicas
@@ -84,13 +84,13 @@ class _State:
             pass_rows: The rows of this pass by port, to which the block's are added.
         """
         ends = [first_row + row for row in block.ends]
-        if block.link == Link.BESIDE:  # the host launches nothing for either pass until it has read a number
+        if block.link == BlockLink.BESIDE:  # the host launches nothing for either pass until it has read a number
             self.rows[COMPUTED] = [*self.rows.get(COMPUTED, []), *([first_row + block.host] if block.host >= 0 else [])]
         elif block.computed >= 0:
             self.rows[COMPUTED] = [first_row + block.computed]
-        if block.link == Link.GATE:
+        if block.link == BlockLink.GATE:
             self.rows[COMPUTED] = sorted({*self.rows.get(COMPUTED, []), *ends})
-        if ends and block.link != Link.GPU:
+        if ends and block.link != BlockLink.GPU:
             pass_rows[OWN] = ends
         if block.exchanged:
             self.rows[EXCHANGED] = [first_row + row for row in block.exchanged]
@@ -303,10 +303,10 @@ class Stage:
             self._blocks[key] = builder.finish()
         return self._blocks[key]
 
-    def _forward(self, builder: BlockBuilder, parts: Sequence[Part], chunk_number: int, *, is_first: bool) -> None:
+    def _forward(self, builder: BlockBuilder, parts: Sequence[PassPart], chunk_number: int, *, is_first: bool) -> None:
         """Add a forward pass of a chunk to a builder; is_first: the pass is the chunk's first one of the step."""
         replicas = self._replicas[chunk_number]
-        builder.begin(pairs.RECEIVE["forward"], Link.GATE)
+        builder.begin(pairs.RECEIVE["forward"], BlockLink.GATE)
         self._receive(builder, chunk_number, is_forward=True)
         for part in parts:
             unit = replicas.units[part.unit]
@@ -322,16 +322,16 @@ class Stage:
             if part.ends and unit.kept:
                 builder.note("outputs", _kept(unit))
             builder.add(unit.layer, step_end.after_forward(self._shard, unit) if part.ends else [])
-        builder.begin(pairs.SEND["forward"], Link.BESIDE)
+        builder.begin(pairs.SEND["forward"], BlockLink.BESIDE)
         self._send(builder, chunk_number, is_forward=True)
 
     def _backward(
-        self, builder: BlockBuilder, parts: Sequence[Part], kind: str, chunk_number: int, *, is_last: bool
+        self, builder: BlockBuilder, parts: Sequence[PassPart], kind: str, chunk_number: int, *, is_last: bool
     ) -> None:
         """Add a backward pass of a chunk; kind: "backward", or of a split pass "backward-data" or "weights"."""
         # is_last: the pass is the chunk's last one of the step
         replicas = self._replicas[chunk_number]
-        builder.begin(pairs.RECEIVE["backward"], Link.GATE)
+        builder.begin(pairs.RECEIVE["backward"], BlockLink.GATE)
         if kind != "weights":
             self._receive(builder, chunk_number, is_forward=False)
         for part in parts:
@@ -356,10 +356,10 @@ class Stage:
             builder.add("", replicas.after_micro_batch())
             builder.wait(replicas.awaited_after_micro_batch())
         if kind != "weights":
-            builder.begin(pairs.SEND["backward"], Link.BESIDE)
+            builder.begin(pairs.SEND["backward"], BlockLink.BESIDE)
             self._send(builder, chunk_number, is_forward=False)
 
-    def _parts(self, kind: str, chunk_number: int, *, alternates: bool, defers: bool) -> list[Part]:
+    def _parts(self, kind: str, chunk_number: int, *, alternates: bool, defers: bool) -> list[PassPart]:
         """Return the parts of a pass: those of `pairs` if it alternates with another pass, else whole units."""
         # defers: the gradient of the output layer's weights is left for the end of the step.
         units = self._replicas[chunk_number].units
@@ -379,7 +379,7 @@ class Stage:
             "backward-data": lambda unit: only(unit.backward, weights=False),
             "weights": lambda unit: only(unit.backward, weights=True),
         }
-        return [Part(0, Link.BOTH, halves[kind](units[number]), number) for number in numbers]
+        return [PassPart(0, BlockLink.BOTH, halves[kind](units[number]), number) for number in numbers]
 
     def _receive(self, builder: BlockBuilder, chunk_number: int, *, is_forward: bool) -> None:
         """Add the receive with which a pass of a chunk begins, unless it begins at an end of the model."""
