@@ -53,11 +53,11 @@ def megatron_ps(layers, forward, backward):
     return max(*streams.ends.values(), *streams.events.values())
 
 
-def _simulated(plan_text):
+def _simulated(plan_text, nvlink_rate="900GB/s"):
     """The first NPU's trace, and begin and end of each of its rows in ps, without slower computation."""
     plan = rules.settle(QWEN, parallel_plan(plan_text))
     times = ComputeTimes(find_gpu("gb200"), pace=IN_STEPS, vendor_tables=False)
-    machine = target_machine(clusters.find("gb200-nvl72"), plan.gpus, times)
+    machine = target_machine(clusters.find("gb200-nvl72"), plan.gpus, times, {"nvlink_rate": nvlink_rate})
     _, _, results = run_closed_form(machine, made := generate(QWEN, plan), machine.settings)
     end = int(results.npu_node_ptr[1])
     return made.traces[0], results.node_start_ps[:end], results.node_finish_ps[:end]
@@ -84,8 +84,10 @@ def _backward_part(name):
     return next((part for word, part in exchanges.items() if name.startswith(word)), name)
 
 
-def test_a_pair_takes_as_long_as_megatrons_loop_on_two_streams():
-    trace, start_ps, finish_ps = _simulated(_PLAN.format(24))
+@pytest.mark.parametrize("nvlink_rate", ["900GB/s", "400GB/s", "300GB/s", "200GB/s", "100GB/s"])
+def test_a_pair_takes_as_long_as_megatrons_loop_on_two_streams(nvlink_rate):
+    """From all of the exchange hidden behind computation to all of the computation behind the exchange."""
+    trace, start_ps, finish_ps = _simulated(_PLAN.format(24), nvlink_rate)
     forward = _durations(trace, start_ps, finish_ps, "step0/forward/mb2/", _forward_part)
     backward = _durations(trace, start_ps, finish_ps, "step0/backward/mb1/", _backward_part)
     for parts in nonempty(backward.values()):  # rows of the last layer are divided
