@@ -478,6 +478,8 @@ def _software_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> 
         yield f"scaling is {plan.scaling} with dtype {plan.dtype}, expected delayed, or fp8"
     if plan.attention_dtype == "fp8" and plan.attention != "flash":
         yield f"attention_dtype is fp8 with attention {plan.attention}, expected auto, or flash"
+    if plan.fp8_output and (framework != "megatron" or plan.dtype != "fp8" or plan.defer_embedding_wgrad):
+        yield "fp8_output is true, expected false, or megatron with fp8 and without defer_embedding_wgrad"
     for key in ("check_gradients", "scale_gradients", "fp8_gather", "leaves_sms", "report_loss"):
         default = type(plan).model_fields[key].default
         if framework not in {"megatron", "inference"} and getattr(plan, key) != default:
