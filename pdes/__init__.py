@@ -24,8 +24,7 @@ from nadi.pdes.construction.settings import (
     SharedBuffer,
 )
 from nadi.pdes.construction.worlds import build_world
-from nadi.pdes.core.errors import RunError
-from nadi.pdes.core.inputs import Setting, setting, settings_of
+from nadi.pdes.core import RunError, Setting, setting, settings_of
 from nadi.pdes.core.state import LONGEST_RUN_PS
 from nadi.pdes.driver import OpenNetwork, run
 from nadi.pdes.fidelity import Fidelity, NetworkModel

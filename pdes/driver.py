@@ -12,10 +12,8 @@ from nadi.pdes.construction.constants import all_hooks
 from nadi.pdes.construction.layout import Layout, Outboxes, Progress, Simulation
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.construction.worlds import build_lps, build_world
-from nadi.pdes.core.errors import RunError
-from nadi.pdes.core.inputs import Graph, Program
-from nadi.pdes.core.jit import Directory, compile_for, hook_address
-from nadi.pdes.core.memory import zeros
+from nadi.pdes.core import Graph, Program, RunError
+from nadi.pdes.core.jit import Directory, compile_for, hook_address, zeros
 from nadi.pdes.core.packet import pair_source, tag_lane
 from nadi.pdes.core.state import FAILED, FULL, INF
 from nadi.pdes.fidelity.contract import MessageReport, check_message

@@ -3,7 +3,7 @@
 from nadi.pdes.checkpoint.saved_state import Checkpoints, SavedState
 from nadi.pdes.construction.layout import Layout, shares
 from nadi.pdes.construction.settings import down_sets
-from nadi.pdes.core.memory import peak_rss_bytes
+from nadi.pdes.core.jit import peak_rss_bytes
 from nadi.pdes.driver import compile_all, run_divided
 from nadi.pdes.messages.message_loop import work_messages
 from nadi.pdes.workers.processes import Processes

@@ -9,11 +9,11 @@ one grid.
 
 import numpy as np
 
+from nadi.pdes.core.algorithms import CARRY_IN, SET_DOWN, carry
 from nadi.pdes.core.jit import call_hook, inline, load_unaligned, outline, prefetch
-from nadi.pdes.core.queues import CARRY_IN, SET_DOWN, carry
+from nadi.pdes.core.packet import WORD_BYTES, arrived, crossing
 from nadi.pdes.core.state import DONE, FAILED, FULL, GOING_ON, INF, NEED_REPLAY, SENT, SIDES, world_at
 from nadi.pdes.network.batch import blocks_short
-from nadi.pdes.network.boundary import WORD_BYTES, arrived, crossing
 from nadi.pdes.network.link import deliver, far_release_due, inbox_of, prefetch_inbox, reach, release, release_due, wait
 from nadi.pdes.network.switch import switches_window
 from nadi.pdes.npu.npu_window import npus_window

@@ -23,7 +23,7 @@ from nadi.configuration.sections import SETTINGS, given_default
 from nadi.configuration.work import WorkloadSection
 from nadi.energy import table_documentation as energy_table
 from nadi.pdes.core.declared import saved_arrays
-from nadi.pdes.core.rows.row import Word, kinds_of_rows
+from nadi.pdes.core.rows import Word, kinds_of_rows
 from nadi.pdes.kernels import Row, WordKind
 from nadi.simulation.network_settings import documentation as fidelities
 from nadi.simulation.schemas import documentation as result_columns

@@ -11,15 +11,13 @@ from nadi.pdes.checkpoint.packets import LINK, put_on_links, queues_of, words_of
 from nadi.pdes.checkpoint.saved_state import Checkpoints, SavedState, array_list, as_world, load_domain, load_routes
 from nadi.pdes.construction.domains import all_domains
 from nadi.pdes.construction.layout import LogicalProcess, Part, Simulation
+from nadi.pdes.core import AgreedRunError, Int64, Rows
 from nadi.pdes.core import state as s
 from nadi.pdes.core.declared import grow
-from nadi.pdes.core.errors import AgreedRunError
-from nadi.pdes.core.inputs import Int64, Rows
-from nadi.pdes.core.memory import words_of
+from nadi.pdes.core.jit import words_of
 from nadi.pdes.core.packet import inbox_later_ps, inbox_link, number_of
-from nadi.pdes.core.rows.network import SampleEntry
-from nadi.pdes.core.rows.nic import FlowIn, FlowOut
-from nadi.pdes.core.rows.row import Row, RowsOf
+from nadi.pdes.core.rows import Row, RowsOf
+from nadi.pdes.core.rows.network import FlowIn, FlowOut, SampleEntry
 from nadi.pdes.network.link import inbox_of
 from nadi.pdes.reuse.replay import Replay
 
@@ -234,7 +232,7 @@ def packets_on_wires(shared: Shared, columns: int) -> Int64:
 
 
 def _crossing(packets: Int64, telemetry: Int64, links: Int64, columns: int) -> Int64:
-    """Return packets with their links as between worlds (pdes/network/boundary.py)."""
+    """Return packets with their links as between worlds (pdes/core/packet.py)."""
     rows = np.zeros((len(packets), columns), np.int64)
     rows[:, :LINK], rows[:, LINK] = packets, links
     rows[:, LINK + 1 :] = telemetry[:, : columns - LINK - 1]

@@ -11,13 +11,13 @@ import numpy as np
 
 from nadi.pdes.checkpoint.numbering import Shared, looked_up, walked
 from nadi.pdes.checkpoint.packets import put_in_queues, queues_of, words_of_packets
+from nadi.pdes.core import Int64, Rows
 from nadi.pdes.core import state as s
+from nadi.pdes.core.algorithms import FREE, rehash
 from nadi.pdes.core.declared import DeclaredArray, arrays_by, rows_by
-from nadi.pdes.core.hashing import FREE, rehash
-from nadi.pdes.core.inputs import Int64, Rows
 from nadi.pdes.core.packet import class_of, end_of, instance_node, key_owner, link_meta, number_of
-from nadi.pdes.core.rows.nic import KeptMessage, LaterMessage, Message, PendingRequest, QueuedRequest
-from nadi.pdes.core.rows.row import Row, RowsOf, WordKind
+from nadi.pdes.core.rows import Row, RowsOf, WordKind
+from nadi.pdes.core.rows.network import KeptMessage, LaterMessage, Message, PendingRequest, QueuedRequest
 from nadi.pdes.network.port_queues import TIME_BITS
 from nadi.pdes.npu.endpoints import ENDS
 

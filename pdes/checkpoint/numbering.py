@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from nadi.pdes.construction.layout import LogicalProcess, Part, offsets
+from nadi.pdes.core import Int64
 from nadi.pdes.core import state as s
-from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.packet import FLAG_ACK, PAUSE_FRAME, PSN_MASK, destination, flags, sender_pair, source
 
 PAIR_MASK = (1 << 24) - 1  # of the field `sender_pair` of word 2

@@ -3,12 +3,11 @@
 import numpy as np
 
 from nadi.pdes.construction.layout import LogicalProcess, Part, offsets
-from nadi.pdes.core.inputs import Int64
+from nadi.pdes.core import Int64
+from nadi.pdes.core.algorithms import CARRY_IN, SET_DOWN, carry
 from nadi.pdes.core.jit import kernel, load_unaligned
-from nadi.pdes.core.packet import end_of
-from nadi.pdes.core.queues import CARRY_IN, SET_DOWN, carry
+from nadi.pdes.core.packet import CROSSING_WORDS, HEADER_WORDS, WORD_BYTES, end_of
 from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, INF, NEED_BLOCKS, Net, world_at
-from nadi.pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS, WORD_BYTES
 from nadi.pdes.network.link import wait_turn
 
 
@@ -159,7 +158,7 @@ def wait_on_links(world_address, packets_address, count):
 
     Args:
         world_address: Address of the directory of the LP's `World`.
-        packets_address: Address of the packets in the format of pdes/network/boundary.py, with rows of `tx` as links.
+        packets_address: Address of the packets in the format of pdes/core/packet.py, with rows of `tx` as links.
         count: Number of packets.
     """
     net = world_at(world_address).net

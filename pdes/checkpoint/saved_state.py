@@ -10,11 +10,11 @@ import numpy as np
 
 from nadi.pdes.construction.layout import LogicalProcess
 from nadi.pdes.construction.schedule import TABLES
+from nadi.pdes.core import Rows
 from nadi.pdes.core import state as s
 from nadi.pdes.core.declared import saved_arrays, with_arrays
-from nadi.pdes.core.inputs import Rows
-from nadi.pdes.core.memory import zeros
-from nadi.pdes.network.boundary import WORD_BYTES
+from nadi.pdes.core.jit import zeros
+from nadi.pdes.core.packet import WORD_BYTES
 from nadi.pdes.outcomes.results import Results
 from nadi.pdes.reuse.episodes import Collective, Episode, EpisodeRecord, Member, Messages
 from nadi.pdes.reuse.open_episodes import DomainState, OpenEpisode, Running

@@ -26,7 +26,7 @@ from nadi.pdes.checkpoint.saved_state import (
     with_saved,
 )
 from nadi.pdes.construction.layout import LogicalProcess, Simulation
-from nadi.pdes.core.inputs import Int64, Program, Rows
+from nadi.pdes.core import Int64, Program, Rows
 from nadi.pdes.core.state import SIDES
 from nadi.pdes.network.faults import make_changes
 from nadi.pdes.outcomes.outcome import outcome_so_far, results

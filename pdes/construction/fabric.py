@@ -7,14 +7,12 @@ import numpy as np
 
 from nadi.pdes.construction.schedule import fastest_psb, link_changes, slowest
 from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings
-from nadi.pdes.core import packet
+from nadi.pdes.core import Bools, Graph, ImpossibleRunError, Int64, Record, Rows, packet
 from nadi.pdes.core import state as s
-from nadi.pdes.core.errors import ImpossibleRunError
-from nadi.pdes.core.inputs import Bools, Graph, Int64, Record, Rows
-from nadi.pdes.core.memory import rows_of, zeros
+from nadi.pdes.core.jit import rows_of, zeros
+from nadi.pdes.core.packet import CROSSING_WORDS
 from nadi.pdes.core.rows.network import Gate, LinkClass, LinkSample, SampleEntry, SwitchBuffer, Telemetry
 from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS, PS_PER_S
-from nadi.pdes.network.boundary import CROSSING_WORDS
 from nadi.pdes.network.framing import FLIT_BYTES, domain_switches, is_ample, is_framed, is_in_domain
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from nadi.pdes.construction.settings import Faults, LinkFault, NpuFault, Settings, down_sets
+from nadi.pdes.core import Array, Float64, Graph, ImpossibleRunError, Int8, Int32, Int64, Record, Rows
 from nadi.pdes.core import state as s
-from nadi.pdes.core.errors import ImpossibleRunError
-from nadi.pdes.core.inputs import Array, Float64, Graph, Int8, Int32, Int64, Record, Rows
-from nadi.pdes.core.memory import aligned, row_of, rows_of, unused
+from nadi.pdes.core.jit import aligned, row_of, rows_of, unused
 from nadi.pdes.core.packet import link_meta
 from nadi.pdes.core.rows.network import Change, Forwarding, LinkClass, OutgoingLink
 from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS

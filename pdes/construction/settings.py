@@ -1,6 +1,6 @@
 """Settings of the packet network: sizes, windows, queues, switching, faults, seed.
 
-The fields are the table of settings (pdes/core/inputs.py): `nadi.configuration.sections` makes the keys of run files
+The fields are the table of settings (pdes/core/__init__.py): `nadi.configuration.sections` makes the keys of run files
 from it, and docs/reference/run-file.md shows it.
 """
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nadi.pdes.core.inputs import Bools, Int64, Setting, setting
-from nadi.pdes.core.rows.row import INF
+from nadi.pdes.core import Bools, Int64, Setting, setting
+from nadi.pdes.core.rows import INF
 from nadi.pdes.fidelity import Fidelity, flow
 from nadi.pdes.network.balancing import ECMP, Balancing
 from nadi.pdes.network.disciplines import STRICT, Discipline, discipline

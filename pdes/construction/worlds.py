@@ -25,13 +25,11 @@ from nadi.pdes.construction.tables import (
     slow_1000ths,
     trace_tables,
 )
-from nadi.pdes.core import packet
+from nadi.pdes.core import Graph, ImpossibleRunError, Int64, Program, Record, Rows, Schedules, packet
 from nadi.pdes.core import state as s
 from nadi.pdes.core.declared import empty_map, events_room, power_of_two
-from nadi.pdes.core.errors import ImpossibleRunError
-from nadi.pdes.core.inputs import Graph, Int64, Program, Record, Rows, Schedules
-from nadi.pdes.core.memory import aligned, full, never_used, row_of, rows_of, unused, zeros
-from nadi.pdes.core.rows import messages, network, nic, run
+from nadi.pdes.core.jit import aligned, full, never_used, row_of, rows_of, unused, zeros
+from nadi.pdes.core.rows import messages, network, run
 from nadi.pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
 from nadi.pdes.fidelity import Fidelity
 from nadi.pdes.messages.flows.capacities import capacities
@@ -114,19 +112,19 @@ def _qps(part: Part, const: Record, scalars: Record, layout: Layout, settings: S
     par = rows_of(run.ControlParameters, 1)
     par.view(np.float64)[: len(values)] = values
     return s.Qps(
-        qp=rows_of(nic.QueuePair, pairs),
-        msg=rows_of(nic.Message, msgs),
+        qp=rows_of(network.QueuePair, pairs),
+        msg=rows_of(network.Message, msgs),
         msg_free=aligned(np.arange(msgs)[::-1]),
-        rxqp=rows_of(nic.Receiver, receivers),
-        flow_out=rows_of(nic.FlowOut, FLOW_ROWS + sends),
-        flow_in=rows_of(nic.FlowIn, FLOW_ROWS),
+        rxqp=rows_of(network.Receiver, receivers),
+        flow_out=rows_of(network.FlowOut, FLOW_ROWS + sends),
+        flow_in=rows_of(network.FlowIn, FLOW_ROWS),
         qp_key=qp_key,
         qp_val=qp_val,
-        cc=rows_of(nic.CongestionState, pairs if layout.control.update else 1),
+        cc=rows_of(network.CongestionState, pairs if layout.control.update else 1),
         par=par,
-        resends=rows_of(nic.Resends, pairs if settings.switch and settings.switch.trimming else 1),
-        sel_tx=rows_of(nic.Selective, pairs if settings.selective_repeat else 1),
-        sel_rx=rows_of(nic.Selective, receivers if settings.selective_repeat else 1),
+        resends=rows_of(network.Resends, pairs if settings.switch and settings.switch.trimming else 1),
+        sel_tx=rows_of(network.Selective, pairs if settings.selective_repeat else 1),
+        sel_rx=rows_of(network.Selective, receivers if settings.selective_repeat else 1),
         arrived=zeros(pairs if settings.fidelity.hooks.act or settings.has_flows else 1),
         begun=zeros(receivers if const.reduces else 1),
     )

@@ -10,8 +10,7 @@ from functools import cache
 from typing import Any
 
 from nadi.inputs import plug_ins
-from nadi.pdes.core.errors import RunError
-from nadi.pdes.core.inputs import setting, settings_of
+from nadi.pdes.core import RunError, setting, settings_of
 from nadi.pdes.core.plug_ins import check_hook
 from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
 from nadi.pdes.fidelity import closed_form, flow, packet

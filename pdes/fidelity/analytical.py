@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nadi.pdes.core.inputs import Float64, Int64, setting
+from nadi.pdes.core import Float64, Int64, setting
 from nadi.pdes.core.jit import hook
 from nadi.pdes.core.packet import SHARE_UNITS, class_of, destination, end_of
 from nadi.pdes.core.state import INF, whole_messages, world_at

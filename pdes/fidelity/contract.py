@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from nadi.pdes.core.inputs import settings_of
+from nadi.pdes.core import settings_of
 
 MAX_MESSAGE_BYTES = 1 << 40
 NO_PAUSES = "nothing pauses links at this level; expected another fault"  # of a fault that pauses links
@@ -62,7 +62,7 @@ PATH_KEYS = keys_with("send_latency mtu header ack window cut_through nvlink_fra
 
 @dataclass(frozen=True)
 class OwnKeys:
-    """The keys of one model, none unless its file adds fields (pdes.core.inputs), and what their values decide."""
+    """The keys of one model, none unless its file adds fields (pdes.core), and what their values decide."""
 
     coupled: ClassVar[Mapping[str, str]] = {}  # values of keys of a run whose collectives are coupled flows
 

@@ -11,10 +11,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from nadi.pdes.core.inputs import setting
+from nadi.pdes.core import setting
 from nadi.pdes.core.jit import call_hook, clock_ns, hook, inline, outline
 from nadi.pdes.core.packet import destination
-from nadi.pdes.core.rows.row import INF
+from nadi.pdes.core.rows import INF
 from nadi.pdes.core.state import CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
 from nadi.pdes.fidelity.contract import NO_PAUSES, PATH_KEYS, MessageHooks, NetworkModel, OwnKeys
 from nadi.pdes.messages.events import ARRIVE, FINISH, SOLVE, add_event

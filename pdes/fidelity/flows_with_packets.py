@@ -13,9 +13,9 @@ to the end of the cell, or until it posts a message that is a flow: another NPU'
 
 import numpy as np
 
+from nadi.pdes.core.algorithms import keyed_remove, keyed_sift
 from nadi.pdes.core.jit import call_hook, hook, inline, outline
 from nadi.pdes.core.packet import CONNECTION_SHIFT, destination, inbox_later_ps, number_of, sender_pair
-from nadi.pdes.core.queues import keyed_remove, keyed_sift
 from nadi.pdes.core.state import INF, whole_messages, world_at
 from nadi.pdes.fidelity.flow import take_up
 from nadi.pdes.messages.events import (

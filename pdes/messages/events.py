@@ -16,9 +16,9 @@ are rare and enter a small heap.
 
 import numpy as np
 
-from nadi.pdes.core.inputs import Int64, Record, Rows
+from nadi.pdes.core import Int64, Record, Rows
+from nadi.pdes.core.algorithms import heap_pop, heap_push
 from nadi.pdes.core.jit import inline, leading_zeros, outline, trailing_zeros
-from nadi.pdes.core.queues import heap_pop, heap_push
 from nadi.pdes.core.rows.messages import FIRST_EVENT, MERGING, SORTING, WAITING
 from nadi.pdes.core.state import INF, MessageModels
 

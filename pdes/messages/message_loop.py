@@ -6,9 +6,9 @@ event, as in pdes/npu/npu_window.py, whose trace rows, lanes and collectives it 
 
 import numpy as np
 
+from nadi.pdes.core.algorithms import heap_pop
 from nadi.pdes.core.jit import call_hook, inline, kernel
 from nadi.pdes.core.packet import P2P, destination, instance_node, message_tag, tag_group, tag_lane, tag_seq
-from nadi.pdes.core.queues import heap_pop
 from nadi.pdes.core.state import (
     COMPUTE_LANE,
     DONE,

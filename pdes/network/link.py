@@ -2,9 +2,22 @@
 
 import numpy as np
 
-from nadi.pdes.core.hashing import mix3
+from nadi.pdes.core.algorithms import (
+    NONE,
+    PUT_OUT,
+    SET_DOWN,
+    TAKE_UP,
+    after,
+    append,
+    carry,
+    mix3,
+    prefetch_block,
+    push,
+    take_block,
+)
 from nadi.pdes.core.jit import inline, outline, prefetch, trailing_zeros
 from nadi.pdes.core.packet import (
+    FAR_WINDOWS,
     LINK_BITS,
     PAUSE_FRAME,
     SHARE_UNITS,
@@ -15,24 +28,12 @@ from nadi.pdes.core.packet import (
     longest_wait_ps,
     number_of,
     packets_sent,
+    put_out,
     source,
     wire_bytes,
     with_longest_wait,
 )
-from nadi.pdes.core.queues import (
-    NONE,
-    PUT_OUT,
-    SET_DOWN,
-    TAKE_UP,
-    after,
-    append,
-    carry,
-    prefetch_block,
-    push,
-    take_block,
-)
 from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, INSIDE, NEED_BLOCKS, SIDES
-from nadi.pdes.network.boundary import FAR_WINDOWS, put_out
 from nadi.pdes.network.framing import framed_bytes
 from nadi.pdes.network.telemetry import sample_queue, sample_sent
 

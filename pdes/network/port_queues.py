@@ -6,9 +6,9 @@ lasts until its resume: real ports refresh pauses before they expire.
 
 import numpy as np
 
+from nadi.pdes.core.algorithms import SET_DOWN, append, carry, ends, head_of, tail_of, take_block
 from nadi.pdes.core.jit import call_hook, inline
 from nadi.pdes.core.packet import PAUSE, asks_to_pause, inbox_link, logged_pause, number_of, paused_class
-from nadi.pdes.core.queues import SET_DOWN, append, carry, ends, head_of, tail_of, take_block
 from nadi.pdes.core.state import CONTROL, TRIMMED
 
 TRIMMED_A_TURN = 10  # trimmed packets that are sent per data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)

@@ -9,7 +9,7 @@ If tables name several homes of a destination, the nearest is used. Dimensions a
 
 import numpy as np
 
-from nadi.pdes.core.hashing import mix, mix3
+from nadi.pdes.core.algorithms import mix, mix3
 from nadi.pdes.core.jit import call_hook, hook, inline
 from nadi.pdes.core.packet import CONNECTION_SHIFT, entropy
 from nadi.pdes.core.state import world_at

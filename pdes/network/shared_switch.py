@@ -10,7 +10,7 @@ time order, since each departure may end it. Parameters such as `net` and `link`
 
 import numpy as np
 
-from nadi.pdes.core.hashing import mix3
+from nadi.pdes.core.algorithms import NONE, TAKE_UP, carry, head_of, mix3, prefetch_block, without_first
 from nadi.pdes.core.jit import hook, inline, outline, prefetch
 from nadi.pdes.core.packet import (
     FLAG_ACK,
@@ -30,7 +30,6 @@ from nadi.pdes.core.packet import (
     trimmed,
     wire_bytes,
 )
-from nadi.pdes.core.queues import NONE, TAKE_UP, carry, head_of, prefetch_block, without_first
 from nadi.pdes.core.state import (
     CONTROL,
     FRAMES,

@@ -7,12 +7,11 @@ before it has arrived.
 
 import numpy as np
 
+from nadi.pdes.core.algorithms import prefetch_following
 from nadi.pdes.core.jit import inline, outline, prefetch
-from nadi.pdes.core.packet import destination, end_of, inbox_link, wire_bytes
-from nadi.pdes.core.queues import prefetch_following
+from nadi.pdes.core.packet import destination, end_of, inbox_link, put_out, wire_bytes
 from nadi.pdes.core.state import CARE, INSIDE
 from nadi.pdes.network.batch import blocks_short, give_back, inbox_blocks, order_ties, order_ties_at_ports, take_batch
-from nadi.pdes.network.boundary import put_out
 from nadi.pdes.network.link import (
     class_row,
     drop,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nadi.pdes.core.hashing import mix, mix2
+from nadi.pdes.core.algorithms import mix, mix2
 from nadi.pdes.core.jit import inline, kernel
 from nadi.pdes.core.packet import (
     CONTROL,

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from nadi.pdes.core.algorithms import SET_DOWN, TAKE_UP, after, carry, heap_decrease_key, heap_push, push, take_block
 from nadi.pdes.core.jit import call_hook, inline, outline
 from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, numbered, wire_bytes
-from nadi.pdes.core.queues import SET_DOWN, TAKE_UP, after, carry, heap_decrease_key, heap_push, push, take_block
 from nadi.pdes.core.state import INF, LANES
 from nadi.pdes.network.link import link_send
 from nadi.pdes.nic.control import echo_at

@@ -9,7 +9,7 @@ Parameters such as `net`, `npus`, `qps`, `node` and `pair` are explained in pdes
 
 import numpy as np
 
-from nadi.pdes.core.hashing import FREE, find, find_row, mix2
+from nadi.pdes.core.algorithms import FREE, find, find_row, mix2
 from nadi.pdes.core.jit import call_hook, clear_row, hook, inline, outline
 from nadi.pdes.core.packet import (
     CONNECTION_SHIFT,

@@ -6,7 +6,7 @@ what the stage before has prefetched.
 
 import numpy as np
 
-from nadi.pdes.core.hashing import home
+from nadi.pdes.core.algorithms import home
 from nadi.pdes.core.jit import inline, prefetch
 from nadi.pdes.core.packet import (
     FLAG_ACK,

@@ -6,7 +6,7 @@ are explained in pdes/core/state.py.
 
 import numpy as np
 
-from nadi.pdes.core.hashing import FREE, find, remove
+from nadi.pdes.core.algorithms import FREE, find, remove
 from nadi.pdes.core.jit import call_hook, clear_row, hook, inline, outline, trailing_zeros
 from nadi.pdes.core.packet import CALL_LANE, CONTROL, instance_key, tag_for
 from nadi.pdes.core.state import LAUNCHING, PENDING_LANES, REF_INSTANCE, REF_LANE, STARTED, world_at

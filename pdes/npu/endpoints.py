@@ -14,9 +14,9 @@ A list of the NPU holds its future actions on messages by time; equal times in o
 
 import numpy as np
 
+from nadi.pdes.core.algorithms import heap_decrease_key
 from nadi.pdes.core.jit import call_hook, hook, inline
 from nadi.pdes.core.packet import CALL_LANE, FLAG_ACK, P2P, destination, end_of, header, source, tag_group, tag_lane
-from nadi.pdes.core.queues import heap_decrease_key
 from nadi.pdes.core.state import ROW_DONE, give_row_back, later_messages, take_row, world_at
 from nadi.pdes.network.link import class_row, link_psb, on_link_bytes, serialisation_ps
 from nadi.pdes.network.routing import forwarding_ps, next_link, npu_route

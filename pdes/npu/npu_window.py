@@ -8,9 +8,9 @@ it can use; else FULL is returned, and the action follows when the driver has ma
 
 import numpy as np
 
+from nadi.pdes.core.algorithms import SET_DOWN, TAKE_UP, carry, heap_pop, push, take_block
 from nadi.pdes.core.jit import call_hook, hook, inline, outline
 from nadi.pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags, job_of, wire_bytes
-from nadi.pdes.core.queues import SET_DOWN, TAKE_UP, carry, heap_pop, push, take_block
 from nadi.pdes.core.state import (
     COMPUTE_LANE,
     INF,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nadi.pdes.core.hashing import mix2, mix3
+from nadi.pdes.core.algorithms import mix2, mix3
 from nadi.pdes.core.jit import call_hook, inline, outline
 from nadi.pdes.core.packet import P2P, job_of, message_tag, rank_of
 from nadi.pdes.core.state import (

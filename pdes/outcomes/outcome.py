@@ -12,15 +12,12 @@ import numpy as np
 from nadi.pdes.construction.layout import LogicalProcess, Simulation
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.construction.tables import digests
-from nadi.pdes.core import packet
+from nadi.pdes.core import Array, Graph, Int8, Int64, Program, Record, Rows, RunError, packet
 from nadi.pdes.core import state as s
-from nadi.pdes.core.errors import RunError
-from nadi.pdes.core.inputs import Array, Graph, Int8, Int64, Program, Record, Rows
-from nadi.pdes.core.memory import peak_rss_bytes, rows_of
+from nadi.pdes.core.jit import peak_rss_bytes, rows_of
 from nadi.pdes.core.packet import bytes_sent, longest_wait_ps, packets_sent
-from nadi.pdes.core.rows.network import Gate
-from nadi.pdes.core.rows.nic import FlowIn, FlowOut
-from nadi.pdes.core.rows.row import Row
+from nadi.pdes.core.rows import Row
+from nadi.pdes.core.rows.network import FlowIn, FlowOut, Gate
 from nadi.pdes.core.rows.run import Counters
 from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
 from nadi.pdes.nic import rendezvous

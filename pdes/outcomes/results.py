@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nadi.pdes.construction.layout import LogicalProcess
-from nadi.pdes.core import packet
-from nadi.pdes.core.inputs import Array, Int64
+from nadi.pdes.core import Array, Int64, packet
 from nadi.pdes.network.telemetry import QUEUED, SENT
 
 

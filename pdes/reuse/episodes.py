@@ -15,10 +15,9 @@ import numpy as np
 from nadi.pdes.construction.domains import AGGREGATOR_KIND, SingleSwitch
 from nadi.pdes.construction.settings import NO_FAULTS, Settings
 from nadi.pdes.construction.worlds import build_world
-from nadi.pdes.core import packet
-from nadi.pdes.core.inputs import Graph, Int64, Program, Record, Rows
-from nadi.pdes.core.memory import words_of
-from nadi.pdes.core.rows.nic import FlowIn, FlowOut
+from nadi.pdes.core import Graph, Int64, Program, Record, Rows, packet
+from nadi.pdes.core.jit import words_of
+from nadi.pdes.core.rows.network import FlowIn, FlowOut
 from nadi.pdes.core.rows.run import Counters
 from nadi.pdes.nic.counting import sum_messages
 from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_COMPUTE

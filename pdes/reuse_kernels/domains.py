@@ -15,16 +15,9 @@ such as `world` and `world_address` are explained in pdes/core/state.py.
 
 import numpy as np
 
+from nadi.pdes.core.algorithms import NONE, after, free_block, step
 from nadi.pdes.core.jit import hook, inline, kernel
-from nadi.pdes.core.packet import (
-    end_of,
-    inbox_later_ps,
-    inbox_link,
-    job_of,
-    longest_wait_ps,
-    with_longest_wait,
-)
-from nadi.pdes.core.queues import NONE, after, free_block, step
+from nadi.pdes.core.packet import end_of, inbox_later_ps, inbox_link, job_of, longest_wait_ps, with_longest_wait
 from nadi.pdes.core.state import BLOCK_SHIFT, INF, ROW_DONE, SIDES, later_messages, take_row, world_at
 from nadi.pdes.network.link import inbox_of, wait
 from nadi.pdes.nic.counting import add_messages, tag_within_job

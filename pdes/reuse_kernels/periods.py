@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.pdes.core import packet
-from nadi.pdes.core.inputs import Array, Int64, Program
+from nadi.pdes.core import Array, Int64, Program, packet
 from nadi.pdes.core.jit import inline, kernel
 from nadi.pdes.core.packet import job_of
 from nadi.pdes.core.state import INF, LANES, ROW_DONE, ROW_STARTED, later_messages, world_at

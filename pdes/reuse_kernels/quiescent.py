@@ -5,22 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from nadi.pdes.core import Int64, Rows
 from nadi.pdes.core import state as s
+from nadi.pdes.core.algorithms import FREE
 from nadi.pdes.core.declared import DeclaredArray, rows_by, saved_arrays
-from nadi.pdes.core.hashing import FREE
-from nadi.pdes.core.inputs import Int64, Rows
 from nadi.pdes.core.jit import inline, kernel
-from nadi.pdes.core.rows.row import Rest, Row, RowsOf, Word, WordKind
-from nadi.pdes.core.state import (
-    COMPUTE_LANE,
-    INF,
-    LANES,
-    ROW_DONE,
-    ROW_READY,
-    ROW_STARTED,
-    later_messages,
-    world_at,
-)
+from nadi.pdes.core.rows import Rest, Row, RowsOf, Word, WordKind
+from nadi.pdes.core.state import COMPUTE_LANE, INF, LANES, ROW_DONE, ROW_READY, ROW_STARTED, later_messages, world_at
 from nadi.pdes.npu.endpoints import ENDS, NOTICED, POSTS, RUNS, STARTS
 from nadi.pdes.reuse_kernels.domains import INSIDE
 

@@ -9,7 +9,7 @@ messages need it, and telemetry where packets carry it. Elsewhere a second recor
 packet of a message, and of a packet that arrives too late for the first word. So most packets take 25 bytes: everything
 that a node sends passes through its one link of the cluster.
 
-The outbox of an LP has one list of packets for each other team (pdes.network.boundary), and what comes from a team is
+The outbox of an LP has one list of packets for each other team (pdes.core.packet), and what comes from a team is
 put into one list, too: an LP has links to a hundred LPs of other nodes in a large run, but to seven nodes.
 
 The used part of a batch has no gaps, however many LPs have packed something: each reserves room for its records by
@@ -23,14 +23,11 @@ from typing import Annotated, NamedTuple, TypeVar
 import numpy as np
 
 from nadi.pdes.construction.layout import Layout, Part, numbers_in_teams
-from nadi.pdes.core.errors import RunError
-from nadi.pdes.core.inputs import Record, Rows
-from nadi.pdes.core.jit import fetch_add, inline, outline
-from nadi.pdes.core.memory import row_of, rows_of, zeros
-from nadi.pdes.core.packet import FLAG_ACK, FLAG_LAST, flags
+from nadi.pdes.core import Record, Rows, RunError
+from nadi.pdes.core.jit import fetch_add, inline, outline, row_of, rows_of, zeros
+from nadi.pdes.core.packet import CROSSING_WORDS, FAR_LP, FLAG_ACK, FLAG_LAST, HEADER_WORDS, WORD_BYTES, flags
 from nadi.pdes.core.rows.run import BatchHeader, BatchHooks, BatchShape, MpiCalls
 from nadi.pdes.core.state import Int8, Int64, world_at
-from nadi.pdes.network.boundary import CROSSING_WORDS, FAR_LP, HEADER_WORDS, WORD_BYTES
 
 BATCH_HEADER = BatchHeader.words
 BLOCK = 64  # records of a block: their marks fill one cache line
@@ -59,7 +56,7 @@ class MessageBatches(NamedTuple):
     numbers: Int64  # per LP of this process, its number in the team
     list_to: Int64  # per LP and other team, the list of what goes there; -1 = no link leads there
     half_at: Int64  # per LP and other team, begin in `halves` of the half with what came from there; -1 = no link does
-    halves: Int64  # see pdes.network.boundary
+    halves: Int64  # see pdes.core.packet
     shape: Annotated[np.record, BatchShape]  # format of records
     calls: Annotated[np.recarray, MpiCalls]  # one row
     requests: Int64  # after windows of even and of odd number, address of the handles of requests that send to

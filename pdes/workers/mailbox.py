@@ -12,11 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.pdes.construction.layout import Layout, Outboxes, Part
-from nadi.pdes.core.errors import RunError
-from nadi.pdes.core.inputs import Int64
-from nadi.pdes.core.memory import between_guards, zeros
+from nadi.pdes.core import Int64, RunError
+from nadi.pdes.core.jit import between_guards, zeros
+from nadi.pdes.core.packet import WORD_BYTES
 from nadi.pdes.core.rows.run import LINE_WORDS
-from nadi.pdes.network.boundary import WORD_BYTES
 from nadi.pdes.outcomes.outcome import LpResults
 from nadi.pdes.workers.batches import MessageBatches, Words, no_batches
 from nadi.pdes.workers.team import Team, found_team, team_in, team_words
@@ -87,7 +86,7 @@ class Mailbox(ABC):
 
 
 class Segment:
-    """Zeroed int64 words from which pieces are taken one after another, with guards between (pdes.core.memory)."""
+    """Zeroed int64 words from which pieces are taken one after another, with guards between (pdes.core.jit)."""
 
     # Processes that share the words take the same pieces in the same order.
 

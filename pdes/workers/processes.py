@@ -25,9 +25,8 @@ import numpy as np
 
 from nadi.compiling import defect_text
 from nadi.pdes.construction.layout import Layout, Outboxes
-from nadi.pdes.core.errors import RunError
-from nadi.pdes.core.inputs import Int64
-from nadi.pdes.network.boundary import WORD_BYTES
+from nadi.pdes.core import Int64, RunError
+from nadi.pdes.core.packet import WORD_BYTES
 from nadi.pdes.outcomes.outcome import LpResults, merge
 from nadi.pdes.workers.batches import no_batches
 from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, segment_words

@@ -15,10 +15,9 @@ import numpy as np
 
 from nadi.compiling import defect_text
 from nadi.pdes.construction.layout import Layout, Outboxes, Part
-from nadi.pdes.core.errors import AgreedRunError, RunError
-from nadi.pdes.core.inputs import Int64
+from nadi.pdes.core import AgreedRunError, Int64, RunError
 from nadi.pdes.core.jit import hook_address, jit_enabled
-from nadi.pdes.network.boundary import WORD_BYTES
+from nadi.pdes.core.packet import WORD_BYTES
 from nadi.pdes.outcomes.outcome import LpResults, merge
 from nadi.pdes.workers.batches import MOST_RECORDS, batch_words, batches_of, no_batches, record_words
 from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, rounded, segment_words

@@ -13,17 +13,19 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from nadi.pdes.core.jit import (
+    aligned,
     call_hook,
     clock_ns,
     fetch_add,
+    full,
     inline,
     kernel,
     load_acquire,
     reader,
     store_release,
     yield_core,
+    zeros,
 )
-from nadi.pdes.core.memory import aligned, full, zeros
 from nadi.pdes.core.rows.run import LpTurn, TeamState, Worker
 from nadi.pdes.core.state import DONE, INF, SENT, Int64, world_at
 from nadi.pdes.reuse_kernels.quiescent import has_no_packets

@@ -10,11 +10,10 @@ import numpy as np
 from nadi.pdes.construction.constants import hooks_of
 from nadi.pdes.construction.layout import Layout, LeastWaiting, LogicalProcess, Progress, Simulation, Snapshot
 from nadi.pdes.construction.settings import Settings
+from nadi.pdes.core import AgreedRunError, Rows, RunError
 from nadi.pdes.core import state as s
+from nadi.pdes.core.algorithms import rehash
 from nadi.pdes.core.declared import grow
-from nadi.pdes.core.errors import AgreedRunError, RunError
-from nadi.pdes.core.hashing import rehash
-from nadi.pdes.core.inputs import Rows
 from nadi.pdes.core.jit import Directory, compile_for, hook_address, jit_enabled
 from nadi.pdes.core.state import DONE, FAILED, FULL
 from nadi.pdes.messages import message_loop

@@ -17,7 +17,7 @@ from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.launching.world import ALONE
 from nadi.pdes import parallel
-from nadi.pdes.core.hashing import rehash
+from nadi.pdes.core.algorithms import rehash
 from nadi.pdes.workers import team
 from nadi.simulation import run
 from nadi.simulation.network_settings import network_settings

@@ -10,7 +10,7 @@ from hypothesis import given
 from nadi.pdes import RunError, build_world, run
 from nadi.pdes.core import declared
 from nadi.pdes.core import state as s
-from nadi.pdes.core.rows.row import RowsOf
+from nadi.pdes.core.rows import RowsOf
 from nadi.pdes.parallel import Layout, Processes, run_divided
 from nadi.pdes.workers import worker_pool
 from tests.budgets import bounded

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from nadi.pdes import RunError, SharedBuffer, congestion
 from nadi.pdes.construction.layout import Outboxes
 from nadi.pdes.construction.worlds import build_lps
-from nadi.pdes.core.jit import Directory
-from nadi.pdes.core.memory import row_of
-from nadi.pdes.core.packet import FLAG_ACK, FLAG_LAST, flags, number_of
+from nadi.pdes.core.jit import Directory, row_of
+from nadi.pdes.core.packet import FLAG_ACK, FLAG_LAST, HEADER_WORDS, flags, number_of
 from nadi.pdes.core.rows.run import BatchShape
-from nadi.pdes.network.boundary import HEADER_WORDS
 from nadi.pdes.parallel import Layout
 from nadi.pdes.workers.batches import (
     BATCH_HEADER,

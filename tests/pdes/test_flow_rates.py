@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from nadi.pdes import Settings, build_world
 from nadi.pdes.core import state as s
-from nadi.pdes.core.jit import Directory
-from nadi.pdes.core.memory import row_of, rows_of, unused, zeros
+from nadi.pdes.core.jit import Directory, row_of, rows_of, unused, zeros
 from nadi.pdes.core.packet import LINK_BITS
 from nadi.pdes.core.rows.messages import Event, EventQueue, Flow, FlowHop, FlowLink, HopUse, KeyedEntry, LinkFlow
 from nadi.pdes.core.rows.network import PacketRecord

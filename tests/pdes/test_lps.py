@@ -12,9 +12,9 @@ from nadi.pdes import RunError, Settings, build_world, run
 from nadi.pdes.construction.layout import Outboxes, share
 from nadi.pdes.core import state as s
 from nadi.pdes.core.jit import Directory
+from nadi.pdes.core.packet import FAR_WINDOWS, HEADER_WORDS
 from nadi.pdes.core.rows.network import PacketRecord
 from nadi.pdes.core.rows.run import LINE_WORDS, LpTurn, TeamState, Worker
-from nadi.pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS
 from nadi.pdes.parallel import Layout, shares
 from nadi.pdes.workers import team as tm
 from nadi.pdes.workers import worker_pool

@@ -22,12 +22,11 @@ from nadi.pdes.core import declared as declarations
 from nadi.pdes.core import jit
 from nadi.pdes.core import state as s
 from nadi.pdes.core.declared import grow
-from nadi.pdes.core.jit import Directory, inline, kernel, reader
-from nadi.pdes.core.memory import CACHE_LINE, never_used, row_of, rows_of
+from nadi.pdes.core.jit import CACHE_LINE, Directory, inline, kernel, never_used, reader, row_of, rows_of
+from nadi.pdes.core.rows import Row, RowsOf, WordKind, kinds_of_rows, word
 from nadi.pdes.core.rows.messages import WholeMessage
-from nadi.pdes.core.rows.nic import LaterMessage, Message, PendingRequest, QueuePair
+from nadi.pdes.core.rows.network import LaterMessage, Message, PendingRequest, QueuePair
 from nadi.pdes.core.rows.npu import Npu
-from nadi.pdes.core.rows.row import Row, RowsOf, WordKind, kinds_of_rows, word
 from nadi.pdes.core.rows.run import BatchHooks
 from nadi.pdes.core.state import LANES
 from nadi.pdes.reuse_kernels import quiescent

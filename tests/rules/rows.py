@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from nadi.compiling import kernel_sources
-from nadi.pdes.core.rows.row import kinds_of_rows
+from nadi.pdes.core.rows import kinds_of_rows
 from tests.rules.sources import path_of, read
 
 

@@ -137,7 +137,7 @@ def test_a_run_compiles_nothing_more(run_file):
     lines = done.stdout.splitlines()
     assert lines[0].startswith("kernels in /")
     before, after = json.loads(lines[-1])
-    assert {"nadi.pdes.workers.team.work", "nadi.pdes.core.hashing.rehash"} <= before.keys()
+    assert {"nadi.pdes.workers.team.work", "nadi.pdes.core.algorithms.rehash"} <= before.keys()
     assert before == after
     assert [name for name, times in before.items() if times != 1] == []
 

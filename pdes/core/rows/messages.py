@@ -1,6 +1,6 @@
 """Rows of the message-level models and of their flows."""
 
-from nadi.pdes.core.rows.row import INF, Row, word
+from nadi.pdes.core.rows import INF, Row, word
 
 MERGING, SORTING, WAITING, FIRST_EVENT = range(4)
 """Rows of `event` that hold no event but precede the first of a list: one being merged, one being sorted, and the
@@ -227,7 +227,7 @@ class NpuTurn(Row, words=4):
 
 
 class KeyedEntry(Row):
-    """An entry of a heap (pdes/core/queues.py)."""
+    """An entry of a heap (pdes/core/algorithms.py)."""
 
     key = word("ratio", "in `fill_heap` a rate, in `finish_heap` a time in ps")
     number = word("place", "in `fill_heap` a link, in `finish_heap` a connection")

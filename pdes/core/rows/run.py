@@ -1,6 +1,6 @@
 """Rows of a run: those that exist once per logical process, and the state that workers share."""
 
-from nadi.pdes.core.rows.row import INF, Row, word
+from nadi.pdes.core.rows import INF, Row, word
 
 
 class Scalars(
@@ -135,7 +135,7 @@ class Constants(
     max_resends = word("count", "times that a packet is trimmed and sent again after which a queue pair gives up")
     dimensions = word("count", "number of the fabric's coordinates")
     cut_bytes = word("bytes", "bytes for which a cut-through switch waits")
-    lists = word("count", "lists of the outbox (pdes/network/boundary.py)")
+    lists = word("count", "lists of the outbox (pdes/core/packet.py)")
     address = word("address", "address of this world's directory")
     base_rtt_ps = word("duration", "idle round trip of a full packet over the longest path")
     cnp_interval_ps = word("duration", "minimum time between two congestion notifications of a queue pair")

@@ -6,7 +6,7 @@ the capacity less the part that a full link in the other direction answers.
 
 import numpy as np
 
-from nadi.pdes.core.inputs import Int64
+from nadi.pdes.core import Int64
 from nadi.pdes.core.jit import inline, outline
 from nadi.pdes.core.packet import class_of
 from nadi.pdes.core.state import PS_PER_S, Net

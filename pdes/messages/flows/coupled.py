@@ -22,7 +22,7 @@ import numpy as np
 
 from nadi.pdes.core.jit import call_hook, clear_row, hook, inline, outline
 from nadi.pdes.core.packet import MAX_SEQ, SHARE_UNITS, SHARES_SHIFT, end_of, job_of
-from nadi.pdes.core.rows.row import INF
+from nadi.pdes.core.rows import INF
 from nadi.pdes.core.state import FRAMED, world_at
 from nadi.pdes.messages.events import FIRST_DONE, KEY_SHIFT, OWN, add_event
 from nadi.pdes.messages.flows.capacities import UNITS_PER_PS

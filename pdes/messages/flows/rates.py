@@ -14,9 +14,9 @@ the order in which flows began. A rate times a weight and a capacity stay below 
 
 import numpy as np
 
+from nadi.pdes.core.algorithms import keyed_remove, keyed_sift
 from nadi.pdes.core.jit import inline, outline
-from nadi.pdes.core.queues import keyed_remove, keyed_sift
-from nadi.pdes.core.rows.row import INF
+from nadi.pdes.core.rows import INF
 from nadi.pdes.messages.events import SOLVE, add_event
 from nadi.pdes.messages.flows.capacities import (
     UNITS_PER_PS,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nadi.pdes.core.inputs import Float64, Int64
+from nadi.pdes.core import Float64, Int64
 from nadi.pdes.core.jit import hook
 from nadi.pdes.core.state import whole_messages, world_at
 from nadi.pdes.fidelity.contract import MessageHooks, NetworkModel
