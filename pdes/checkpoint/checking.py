@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.checkpoint.saved_state import SavedState, flat
+from nadi.pdes.checkpoint import SavedState, flat
 from nadi.pdes.construction.layout import LogicalProcess
 from nadi.pdes.core import Int64, Rows, RunError, packet
 from nadi.pdes.core import state as s

@@ -1,16 +1,15 @@
 """Moving the state of logical processes into others: worlds that divide the fabric in another way.
 
 `move` fills a world that was just built with what it has in common with each old one. Local numbers are translated
-(`pdes.checkpoint.numbering`); what is not by node, link, NPU or queue pair, such as counters, moves to the LP that owns
-the first node of the old one.
+(`pdes.checkpoint.whole_fabric`); what is not by node, link, NPU or queue pair, such as counters, moves to the LP that
+owns the first node of the old one.
 """
 
 from typing import Any
 
 import numpy as np
 
-from nadi.pdes.checkpoint.numbering import Shared, looked_up, walked
-from nadi.pdes.checkpoint.packets import put_in_queues, queues_of, words_of_packets
+from nadi.pdes.checkpoint.whole_fabric import Shared, looked_up, put_in_queues, queues_of, walked, words_of_packets
 from nadi.pdes.core import Int64, Rows
 from nadi.pdes.core import state as s
 from nadi.pdes.core.algorithms import FREE, rehash

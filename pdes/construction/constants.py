@@ -18,7 +18,7 @@ from nadi.pdes.core.packet import SHARE_UNITS
 from nadi.pdes.core.rows.run import Constants
 from nadi.pdes.fidelity import flow, networks
 from nadi.pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_in, post_by_kind
-from nadi.pdes.messages.flows.coupled import MAX_STAGES, join
+from nadi.pdes.messages.coupled import MAX_STAGES, join
 from nadi.pdes.messages.whole import post_whole, post_whole_later
 from nadi.pdes.network import balancing, disciplines
 from nadi.pdes.network.faults import make_changes

@@ -143,7 +143,7 @@ class SharedBuffer:
 
 
 class CoupledCollectives(NamedTuple):
-    """K kinds of collectives that are coupled flows (pdes/messages/flows/coupled.py), those of a group together."""
+    """K kinds of collectives that are coupled flows (pdes/messages/coupled.py), those of a group together."""
 
     ptr: Int64  # int64[G+1], first kind of each group
     schedule: Int64  # int64[K], number of the schedule

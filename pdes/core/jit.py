@@ -143,7 +143,7 @@ def seen_as(row: type[Row]) -> Any:
 
 # Guard bytes around every array that kernels write, which reveal any write past an end.
 #
-# `zeros` and `pdes.workers.mailbox` take arrays from larger pieces of memory and let `between_guards` put
+# `zeros` and `pdes.workers` take arrays from larger pieces of memory and let `between_guards` put
 # guards around each. `pdes.core.jit.Directory`, which gives arrays to kernels, calls `damage` for each of them at the
 # end of a run and before an array is replaced by a longer one. The guard on either side is at least as long as one
 # item, so that a write to the row before the first or behind the last one hits it.

@@ -1,6 +1,6 @@
 """Two kinds of traffic in one run: messages of some groups are flows, all others packets, on the same links.
 
-Each connection of packets with a message under way takes part in the solution of rates (pdes/messages/flows/rates.py)
+Each connection of packets with a message under way takes part in the solution of rates (pdes/messages/rates.py)
 as a *placeholder*: a flow over its path and back that never ends, with the weights and the cap of a long message. So
 flows get their max-min share beside packets, and packets get the rest of each link: its rate less the rates of its
 flows, but at least MIN_SHARE of it, for acknowledgements that follow their last message. A solution, at each begin and
@@ -18,20 +18,10 @@ from nadi.pdes.core.jit import call_hook, hook, inline, outline
 from nadi.pdes.core.packet import CONNECTION_SHIFT, destination, inbox_later_ps, number_of, sender_pair
 from nadi.pdes.core.state import INF, whole_messages, world_at
 from nadi.pdes.fidelity.flow import take_up
-from nadi.pdes.messages.events import (
-    FINISH,
-    KEY_SHIFT,
-    KIND_SHIFT,
-    LEFT,
-    SOLVE,
-    STEP,
-    add_event,
-    next_event_ps,
-    take_event,
-)
-from nadi.pdes.messages.flows.paths import lay_path, load_message
-from nadi.pdes.messages.flows.rates import ask_to_solve, enter, leave
+from nadi.pdes.messages import events
 from nadi.pdes.messages.message_loop import KEY_NPU_MASK, are_events_short, are_hops_short, has_arrived
+from nadi.pdes.messages.paths import lay_path, load_message
+from nadi.pdes.messages.rates import ask_to_solve, enter, leave
 from nadi.pdes.messages.whole import ends_of, post_message
 from nadi.pdes.network.batch import blocks_short, order_ties, take_batch
 from nadi.pdes.network.link import inbox_of, nominal_psb
@@ -59,7 +49,7 @@ def announce(world, pair, what, now_ps):
     """
     # Its key is smaller than that of any message, so that flows begin beside the placeholders of their moment.
     word = pair << 1 | what
-    add_event(world.net.ctl, world.messages, now_ps, STEP, word, -1 - word)
+    events.add_event(world.net.ctl, world.messages, now_ps, events.STEP, word, -1 - word)
 
 
 @hook
@@ -180,7 +170,7 @@ def solve_for_both(world_address, now_ps):
     world = world_at(world_address)
     flows = world.flows
     dirty, solved = flows.state.dirty, flows.state.solved
-    call_hook(world.net.hooks.settle, world_address, SOLVE, now_ps)
+    call_hook(world.net.hooks.settle, world_address, events.SOLVE, now_ps)
     for i in range(dirty):  # the lists that the solution has emptied still have their items
         set_packet_rate(world, np.int64(flows.dirty[i]))
     for i in range(flows.state.solved - solved):
@@ -302,7 +292,7 @@ def due_event_ps(world):
     state = world.flows.state
     if state.known_events != world.net.ctl.events:
         state.known_events = world.net.ctl.events
-        state.due_ps = next_event_ps(world.net.ctl, world.messages)
+        state.due_ps = events.next_event_ps(world.net.ctl, world.messages)
     return state.due_ps
 
 
@@ -360,21 +350,21 @@ def take_flow_event(world_address, begin_ps, end_ps):
     """
     world = world_at(world_address)
     net, flows = world.net, world.flows
-    now_ps, order, item = take_event(net.ctl, world.messages)
+    now_ps, order, item = events.take_event(net.ctl, world.messages)
     flows.state.known_events = -1
-    kind = order >> KIND_SHIFT
-    if kind == FINISH:
+    kind = order >> events.KIND_SHIFT
+    if kind == events.FINISH:
         call_hook(net.hooks.settle, world_address, kind, now_ps)
-    elif kind == SOLVE:
+    elif kind == events.SOLVE:
         solve_for_both(world_address, now_ps)
     # negative items are placeholders of packets (`announce`)
-    elif kind == STEP and item < 0:
+    elif kind == events.STEP and item < 0:
         count_placeholder(world, (-1 - item) >> 1, (-1 - item) & 1, now_ps)
-    elif kind == STEP:
+    elif kind == events.STEP:
         take_up(world, item, now_ps)
     else:
-        if kind == LEFT:
-            node = (order >> KEY_SHIFT) & KEY_NPU_MASK
+        if kind == events.LEFT:
+            node = (order >> events.KEY_SHIFT) & KEY_NPU_MASK
             world.npus.npu[node].now_ps = now_ps
             done, inst = send_has_left(net, world.insts, whole_messages(world.qps.msg)[item].ref)
         else:

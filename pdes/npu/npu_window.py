@@ -8,22 +8,10 @@ it can use; else FULL is returned, and the action follows when the driver has ma
 
 import numpy as np
 
+from nadi.pdes.core import state
 from nadi.pdes.core.algorithms import SET_DOWN, TAKE_UP, carry, heap_pop, push, take_block
 from nadi.pdes.core.jit import call_hook, hook, inline, outline
 from nadi.pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags, job_of, wire_bytes
-from nadi.pdes.core.state import (
-    COMPUTE_LANE,
-    INF,
-    LANES,
-    NEED_FLOWS,
-    NEED_INSTS,
-    NEED_MSGS,
-    NEED_QPS,
-    NEED_RXQPS,
-    later_messages,
-    take_row,
-    world_at,
-)
 from nadi.pdes.network.batch import blocks_short, give_back, order_ties, take_batch
 from nadi.pdes.network.link import drop, inbox_of
 from nadi.pdes.network.port_queues import on_pause
@@ -84,7 +72,7 @@ def lane_waits(net, npus, node, lane, now_ps):
     tick_ps = next_tick_ps(net, npu, now_ps)
     if tick_ps == now_ps:
         return False
-    if lane == COMPUTE_LANE and net.const.slows_compute != 0:
+    if lane == state.COMPUTE_LANE and net.const.slows_compute != 0:
         # no work is left, so that collectives no longer change the end
         npus.system[node].work_ps = npus.system[node].work_part = 0
     set_event(npus, node, tick_ps, npu.ports + lane)
@@ -101,7 +89,7 @@ def wait_for_tick(world_address, node, row, now_ps):
         row: Trace row of the NPU.
         now_ps: Current time in ps.
     """
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, trace = world.net, world.trace
     npu = world.npus.npu[node]
     r = npu.trace_base + row
@@ -111,8 +99,8 @@ def wait_for_tick(world_address, node, row, now_ps):
         tick_ps += net.const.tick_ps
     if tick_ps == now_ps:
         return 0
-    at = take_row(net, world.qps)
-    later_messages(world.qps.msg)[at].ref = row
+    at = state.take_row(net, world.qps)
+    state.later_messages(world.qps.msg)[at].ref = row
     put_off(world.npus, world.qps, node, at, NOTICED, tick_ps)
     return np.int64(1)
 
@@ -128,20 +116,20 @@ def short_of(net, qps):
     ctl = net.ctl
     need = 0
     if ctl.free_messages < net.const.reserve_messages:
-        need = NEED_MSGS
+        need = state.NEED_MSGS
     # maps are at most half full, so that searches are short
     # a map that is half full needs 1.5 probes for a key it has, and 2.5 for one it lacks (Knuth, volume 3, 6.4,
     # algorithm L)
     elif 2 * (ctl.queue_pairs + net.const.reserve_queue_pairs) > qps.qp_key.shape[0]:
-        need = NEED_QPS
+        need = state.NEED_QPS
     elif 2 * (ctl.receivers + 1) > qps.rxqp.shape[0]:
-        need = NEED_RXQPS
+        need = state.NEED_RXQPS
     elif ctl.free_instances < 1:
-        need = NEED_INSTS
+        need = state.NEED_INSTS
     elif ctl.flows_out + net.const.reserve_messages > qps.flow_out.shape[0]:
-        need = NEED_FLOWS
+        need = state.NEED_FLOWS
     elif ctl.flows_in + 1 > qps.flow_in.shape[0]:
-        need = NEED_FLOWS
+        need = state.NEED_FLOWS
     ctl.need = need
     ctl.check = int(need > 0)
     return need
@@ -211,7 +199,7 @@ def own_event(net, npus, rows, insts, node, now_ps):
         port.scheduled = 0
         done, inst = send_has_left(net, insts, port.sent_ref)
         port.sent_ref = -1
-    elif slot < ports + LANES:
+    elif slot < ports + state.LANES:
         if net.const.tick_ps == 0 or not lane_waits(net, npus, node, slot - ports, now_ps):
             done = leave_lane(npu, rows, slot - ports)
     elif slot == agenda_slot(ports):
@@ -220,10 +208,10 @@ def own_event(net, npus, rows, insts, node, now_ps):
         begin_job(npu)
     elif slot > agenda_slot(ports):
         done, inst = apart(call_hook(net.hooks.do_later, net.const.address, node, now_ps))
-    elif slot > ports + LANES:
-        link = net.out_ptr[node] + slot - ports - LANES - 1
+    elif slot > ports + state.LANES:
+        link = net.out_ptr[node] + slot - ports - state.LANES - 1
         # a busy port is tried when it falls idle, and then takes all whose pace is over
-        npus.port[link].pace_at_ps = INF
+        npus.port[link].pace_at_ps = state.INF
         if npus.port[link].scheduled == 1:
             link = np.int64(NOTHING)
     else:
@@ -297,10 +285,10 @@ def next_action(world, world_address, node, begin_ps, end_ps, packets_done):
         port.wake_next = NOT_WOKEN
     else:
         # nothing more follows: time goes on to the earlier of the NPU's own next event and the next packet
-        own = np.int64(INF)
+        own = np.int64(state.INF)
         if npu.heap_size > 0:
             own = npus.heap[2 * npu.heap]
-        comes = np.int64(INF)
+        comes = np.int64(state.INF)
         if packets_done < net.ctl.batch:
             comes = begin_ps + (inbox.batch_key[packets_done] >> 16)
         now_ps = min(own, comes)
@@ -387,12 +375,12 @@ def npus_window(world_address, begin_ps, end_ps):
         begin_ps: Begin of the cell in ps.
         end_ps: End of the cell in ps.
     """
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, npus = world.net, world.npus
     ctl = net.ctl
     interrupted = ctl.resume_node >= 0
     if interrupted:
-        net.next_time[ctl.resume_node] = INF
+        net.next_time[ctl.resume_node] = state.INF
     turns = 0
     for node in range(net.const.npus):  # list those with events before `end_ps`
         npus.busy[turns] = node
@@ -413,7 +401,7 @@ def npus_window(world_address, begin_ps, end_ps):
         # the node is done with this window: its records are free, and the driver knows its next event
         ctl.resume_node = -1
         give_back(net, world.inbox)
-        net.next_time[node] = INF
+        net.next_time[node] = state.INF
         if npus.npu[node].heap_size > 0:
             net.next_time[node] = npus.heap[2 * npus.npu[node].heap]
     return False

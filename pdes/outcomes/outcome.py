@@ -21,7 +21,7 @@ from nadi.pdes.core.rows.network import FlowIn, FlowOut, Gate
 from nadi.pdes.core.rows.run import Counters
 from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
 from nadi.pdes.nic import rendezvous
-from nadi.pdes.outcomes.results import Results, by_interval, pauses_of, samples_of, stretches
+from nadi.pdes.outcomes import Results, by_interval, pauses_of, samples_of, stretches
 from nadi.pdes.outcomes.stall import TOO_LATE_TEXT, circle, held_links, too_late, waiting_rows
 
 _OTHER_NAMES = {
@@ -86,7 +86,7 @@ class LpResults:
     marks: Annotated[Int64, np.concatenate]  # int64[k, 3] packets that were marked, likewise
     depth_ps: Annotated[int, max]  # length in ps of the longest interval of both
     pauses: Annotated[Int64, np.concatenate]  # int64[k, 2] log of pauses
-    samples: Annotated[Int64, np.concatenate]  # int64[k, 4] samples of links, see pdes.outcomes.results
+    samples: Annotated[Int64, np.concatenate]  # int64[k, 4] samples of links, see pdes.outcomes
     held: Annotated[Int64, np.concatenate]  # int64[k, 3] links that a pause holds back, and their ends
     limits: Annotated[Int64, np.concatenate]  # int64[k, 5] links that limited flows, see _limits
     npus: Annotated[Int64, np.concatenate]  # int64[n] own NPUs

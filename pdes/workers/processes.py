@@ -28,10 +28,9 @@ from nadi.pdes.construction.layout import Layout, Outboxes
 from nadi.pdes.core import Int64, RunError
 from nadi.pdes.core.packet import WORD_BYTES
 from nadi.pdes.outcomes.outcome import LpResults, merge
+from nadi.pdes.workers import AbortedError, Mailbox, ProcessPlace, Segment, Share, segment_words
 from nadi.pdes.workers.batches import no_batches
-from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, segment_words
 from nadi.pdes.workers.team import Team, found_team, team_in, team_words
-from nadi.pdes.workers.worker_pool import AbortedError
 
 PR_SET_PDEATHSIG = 1  # option of prctl(2), linux/prctl.h
 REPORT_TIMEOUT_S = 2.0  # time within which a failed process must report its error

@@ -19,11 +19,10 @@ from nadi.pdes.core import AgreedRunError, Int64, RunError
 from nadi.pdes.core.jit import hook_address, jit_enabled
 from nadi.pdes.core.packet import WORD_BYTES
 from nadi.pdes.outcomes.outcome import LpResults, merge
+from nadi.pdes.workers import AbortedError, Mailbox, ProcessPlace, Segment, Share, StoppedError, rounded, segment_words
 from nadi.pdes.workers.batches import MOST_RECORDS, batch_words, batches_of, no_batches, record_words
-from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, rounded, segment_words
 from nadi.pdes.workers.other_teams import OTHER_TEAMS, BatchExchange
 from nadi.pdes.workers.team import found_team, team_in, team_words
-from nadi.pdes.workers.worker_pool import AbortedError, StoppedError
 
 ABORT_TIMEOUT_S = 10.0  # time within which a failed rank must end all others
 

@@ -357,7 +357,7 @@ def work(context_address, worker, max_hops, max_windows):
     # Returns DONE: no event is left. FULL, FAILED: see pdes.window, for the current LP. ABORTED: another worker failed.
     # WAITING: others take long. EXCHANGE, to the first worker of a process: batches must be exchanged, or, if its work
     # is done, all teams must agree on the next event. SNAPSHOT, to all workers before the same window: the snapshot
-    # point that a process has asked for (pdes/workers/worker_pool.py). PAUSED, to the first of all: the team has
+    # point that a process has asked for (pdes/workers/__init__.py). PAUSED, to the first of all: the team has
     # done `max_hops` packet- hops or `max_windows` windows in all. QUIESCENT, to the first of all: no packet is under
     # way after a mark of the watched NPU. Call again to continue.
     team = context_at(context_address).team

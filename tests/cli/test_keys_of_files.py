@@ -17,7 +17,7 @@ OWN = """
 from dataclasses import dataclass
 from typing import Literal
 from nadi.pdes.core import setting
-from nadi.pdes.fidelity.contract import OwnKeys
+from nadi.pdes.fidelity import OwnKeys
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ ROOT = Path(__file__).parents[2]
 OWN = """
 from dataclasses import dataclass, replace
 from nadi.pdes.core import setting
-from nadi.pdes.fidelity.contract import OwnKeys
+from nadi.pdes.fidelity import OwnKeys
 from tests.fidelity.toy import constant
 
 

@@ -19,8 +19,8 @@ from nadi.pdes.core.rows.messages import Event, EventQueue, Flow, FlowHop, FlowL
 from nadi.pdes.core.rows.network import PacketRecord
 from nadi.pdes.core.rows.run import Scalars
 from nadi.pdes.messages.events import KIND_SHIFT, LEFT, STEP, begin_with
-from nadi.pdes.messages.flows.capacities import RATE_UNITS, WEIGHT_SHIFT
-from nadi.pdes.messages.flows.rates import LINK_FLOWS_PER_HOP
+from nadi.pdes.messages.paths import RATE_UNITS, WEIGHT_SHIFT
+from nadi.pdes.messages.rates import LINK_FLOWS_PER_HOP
 from nadi.topologies import build
 from nadi.workload import collective_program
 from tests.budgets import bounded

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from nadi import pdes
-from nadi.pdes import Settings, run
+from nadi.pdes import Settings, run, workers
 from nadi.pdes.core import MemoryDamageError, jit
 from nadi.pdes.core.jit import Directory, full, kernel, never_used, reader, rows_of, unused, zeros
 from nadi.pdes.core.rows.network import Selective
 from nadi.pdes.nic.congestion import control
-from nadi.pdes.workers import worker_pool
-from nadi.pdes.workers.mailbox import Segment, segment_words
+from nadi.pdes.workers import Segment, segment_words
 from nadi.pdes.workers.team import found_team, team_in, team_words
 from nadi.topologies import build
 from nadi.workload import collective_program
@@ -158,14 +157,14 @@ def test_a_run_that_writes_past_an_end_fails(monkeypatch, fails_otherwise):
     sim = simulation(record_nodes=True)
     (lp,) = sim.lps
     with_part(lp, "rows", finish=full(len(lp.world.rows.finish) - 1, -1))
-    work = worker_pool.WorkerPool._work
+    work = workers.WorkerPool._work
 
     def fail(self, worker):
         work(self, worker)
         raise pdes.RunError("something else")
 
     if fails_otherwise:
-        monkeypatch.setattr(worker_pool.WorkerPool, "_work", fail)
+        monkeypatch.setattr(workers.WorkerPool, "_work", fail)
     with pytest.raises(MemoryDamageError, match=r"^LP 0: memory of array finish was overwritten 0 bytes behind"):
         run(sim)
 

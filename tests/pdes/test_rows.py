@@ -11,11 +11,10 @@ import pytest
 
 from nadi import pdes
 from nadi.compiling import kernel_sources
-from nadi.pdes import Settings, SharedBuffer, balancing, build_world, congestion, disciplines, fidelity
+from nadi.pdes import Settings, SharedBuffer, balancing, build_world, congestion, construction, disciplines, fidelity
 from nadi.pdes.checkpoint.checking import DamagedStateError, check_world
 from nadi.pdes.checkpoint.moving import move_rows
-from nadi.pdes.checkpoint.numbering import QueuePairs, shared_by
-from nadi.pdes.construction import worlds
+from nadi.pdes.checkpoint.whole_fabric import QueuePairs, shared_by
 from nadi.pdes.construction.constants import hooks_of
 from nadi.pdes.construction.layout import Layout
 from nadi.pdes.core import declared as declarations
@@ -286,7 +285,7 @@ def longer_pairs(monkeypatch):
     for each in found:
         each.cache_clear()
     monkeypatch.setitem(s.Qps.__annotations__, "qp", Annotated[np.recarray, LongPair, RowsOf.PAIR])
-    monkeypatch.setattr(worlds.nic, "QueuePair", LongPair)
+    monkeypatch.setattr(construction.network, "QueuePair", LongPair)
     yield
     for each in found:
         each.cache_clear()

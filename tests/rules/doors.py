@@ -63,7 +63,7 @@ DOORS = {
     ),
     "launching": ("checkpoints", "ending", "installation", "launcher", "progress", "slurm", "workers", "world"),
     "partition": (),
-    "pdes": ("fidelity", "fidelity.contract", "kernels", "parallel", "trace_steps", "traces", "wire"),
+    "pdes": ("fidelity", "kernels", "parallel", "trace_steps", "traces", "wire"),
     "reports": (
         "figures",
         "pages.charts",
