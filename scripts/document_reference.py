@@ -17,7 +17,7 @@ import typer
 from mkdocs.structure.files import File
 
 from nadi.cli.commands import build_app
-from nadi.compiling import kernel_sources
+from nadi.compiling import kernel_cache
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.sections import SETTINGS, given_default
 from nadi.configuration.work import WorkloadSection
@@ -120,7 +120,7 @@ def _shown(value: Any) -> str:
 
 def engine_rows() -> str:
     """Return the sections of the data dictionary for all rows that kernels use."""
-    for module in kernel_sources.modules():
+    for module in kernel_cache.modules():
         importlib.import_module(module)
     return documentation_of_rows(kinds_of_rows())
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nadi import pdes
-from nadi.compiling import kernel_sources
+from nadi.compiling import kernel_cache
 from nadi.pdes import Settings, SharedBuffer, balancing, build_world, congestion, construction, disciplines, fidelity
 from nadi.pdes.checkpoint.checking import DamagedStateError, check_world
 from nadi.pdes.checkpoint.moving import move_rows
@@ -130,7 +130,7 @@ def test_hooks_take_what_is_passed_on():
     assert OTHER_TEAMS.keys() == set(BatchHooks.declared)
 
 
-for _module in kernel_sources.modules():
+for _module in kernel_cache.modules():
     importlib.import_module(_module)
 
 

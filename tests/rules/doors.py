@@ -9,7 +9,7 @@ MAX_NAMES = 30
 DOORS = {
     "api": ("running", "studies"),
     "cli": ("commands", "main"),
-    "compiling": ("decorators", "kernel_cache", "kernel_sources"),
+    "compiling": ("decorators", "kernel_cache"),
     "configuration": ("effects", "input_files", "machine", "run_config", "run_file", "sections", "work"),
     "energy": (),
     "et": (
@@ -35,9 +35,7 @@ DOORS = {
     ),
     "importers": ("astra_sim", "files", "htsim", "simai"),
     "inputs": (
-        "array_files",
         "arrays",
-        "arrow",
         "documents",
         "errors",
         "files",

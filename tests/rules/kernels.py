@@ -4,7 +4,7 @@ import ast
 from fnmatch import fnmatch
 from functools import cache
 
-from nadi.compiling import kernel_sources
+from nadi.compiling import kernel_cache
 from nadi.pdes.core.rows.run import BatchHooks, Hooks, MpiCalls
 from tests.rules.sources import ROOT, Finding, engine, path_of, product, read
 
@@ -51,7 +51,7 @@ def helpers(source):
             getattr(d, "id", None) == "intrinsic" for d in node.decorator_list
         ):
             names.add(node.name)
-        if isinstance(node, ast.ImportFrom) and kernel_sources.are_hashed(node.module or ""):
+        if isinstance(node, ast.ImportFrom) and kernel_cache.are_hashed(node.module or ""):
             names |= {alias.asname or alias.name for alias in node.names}
             for alias in node.names:
                 path = path_of(f"{node.module}.{alias.name}")
@@ -135,8 +135,8 @@ def not_hashed(sources):
         if module not in reached and (ROOT / path).is_file():
             reached.add(module)
             source = read(path)
-            if not kernel_sources.are_hashed(module):
-                yield source.found(1, "kernels need it: name its folder in FOLDERS of compiling/kernel_sources.py")
+            if not kernel_cache.are_hashed(module):
+                yield source.found(1, "kernels need it: name its folder in FOLDERS of compiling/kernel_cache.py")
             modules += imported(source)
 
 

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nadi.compiling.kernel_sources import are_hashed
+from nadi.compiling.kernel_cache import are_hashed
 
 
 class WordKind(Enum):
