@@ -7,6 +7,5 @@ from nadi.pdes.core.jit import peak_rss_bytes
 from nadi.pdes.driver import compile_all, run_divided
 from nadi.pdes.messages.message_loop import work_messages
 from nadi.pdes.workers import NO_SNAPSHOT, SAVE, SAVE_AND_END, StoppedError, compile_kernels
-from nadi.pdes.workers.processes import Processes
-from nadi.pdes.workers.ranks import Ranks
+from nadi.pdes.workers.processes import Processes, Ranks
 from nadi.pdes.workers.team import work

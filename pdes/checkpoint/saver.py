@@ -26,8 +26,8 @@ from nadi.pdes.core.packet import inbox_later_ps, inbox_link, number_of
 from nadi.pdes.core.rows import Row, RowsOf
 from nadi.pdes.core.rows.network import FlowIn, FlowOut, SampleEntry
 from nadi.pdes.core.state import SIDES
-from nadi.pdes.network.faults import make_changes
 from nadi.pdes.network.link import inbox_of
+from nadi.pdes.network.routing import make_changes
 from nadi.pdes.outcomes import Results
 from nadi.pdes.outcomes.outcome import outcome_so_far, results
 from nadi.pdes.reuse import Records

@@ -21,9 +21,8 @@ from nadi.pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_i
 from nadi.pdes.messages.coupled import MAX_STAGES, join
 from nadi.pdes.messages.whole import post_whole, post_whole_later
 from nadi.pdes.network import balancing, disciplines
-from nadi.pdes.network.faults import make_changes
 from nadi.pdes.network.framing import NVSWITCH_KIND
-from nadi.pdes.network.routing import cell_of_several, port_of_several
+from nadi.pdes.network.routing import cell_of_several, make_changes, port_of_several
 from nadi.pdes.network.shared_switch import shared_switches
 from nadi.pdes.network.telemetry import carry
 from nadi.pdes.nic import congestion

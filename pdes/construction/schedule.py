@@ -208,7 +208,7 @@ TABLES = {
     "table64": ("hop_row",),
     "table32": ("cell", "attach", "home", "link", "hop_column", "via"),
     "table8": ("hops",),
-}  # routing tables that may differ between sets, in the order of pdes.network.faults.change_routes
+}  # routing tables that may differ between sets, in the order of pdes.network.routing.change_routes
 Fault = TypeVar("Fault", LinkFault, NpuFault)
 
 

@@ -332,7 +332,7 @@ class MessageModels(NamedTuple):
 
 
 class Flows(NamedTuple):
-    """The flow model (pdes/messages/flows)."""
+    """The flow model (pdes/messages/rates.py)."""
 
     state: Annotated[np.record, messages.FlowState]
     flow: Annotated[np.recarray, messages.Flow, RowsOf.PAIR]

@@ -13,9 +13,9 @@ to the end of the cell, or until it posts a message that is a flow: another NPU'
 
 import numpy as np
 
+from nadi.pdes.core import packet
 from nadi.pdes.core.algorithms import keyed_remove, keyed_sift
 from nadi.pdes.core.jit import call_hook, hook, inline, outline
-from nadi.pdes.core.packet import CONNECTION_SHIFT, destination, inbox_later_ps, number_of, sender_pair
 from nadi.pdes.core.state import INF, whole_messages, world_at
 from nadi.pdes.fidelity.flow import take_up
 from nadi.pdes.messages import events
@@ -68,7 +68,7 @@ def post_by_kind(world_address, node, dst, connection, tag, size_bytes, waiter, 
     """
     world = world_at(world_address)
     net, npus, qps, flows = world.net, world.npus, world.qps, world.flows
-    group = min(connection & ((1 << CONNECTION_SHIFT) - 1), flows.by_flow.shape[0] - 1)  # P2P is the last
+    group = min(connection & ((1 << packet.CONNECTION_SHIFT) - 1), flows.by_flow.shape[0] - 1)  # P2P is the last
     if flows.by_flow[group] == 1:
         flows.turn[node].flow_messages += 1
         flows.turn[dst].flow_messages += 1
@@ -94,7 +94,7 @@ def packets_are_in(world_address, node, now_ps, word1, word2, word3):
         word3: Word 3 of its last packet, the tag.
     """
     world = world_at(world_address)
-    announce(world, sender_pair(word2), ENDS, now_ps)
+    announce(world, packet.sender_pair(word2), ENDS, now_ps)
     done, inst = message_done(world.net, world.npus, world.insts, node, word1, word3)
     return (inst + 1) << 32 | (done + 1)
 
@@ -153,7 +153,7 @@ def set_packet_rate(world, link):
     if taken > 0:
         # packets get what flows leave, and at least a small part, so that they always move
         psb *= row.whole_capacity / max(row.whole_capacity - taken, row.whole_capacity // MIN_SHARE)
-    number = number_of(net.tx[link].meta)
+    number = packet.number_of(net.tx[link].meta)
     net.link_class[number].ps_per_byte = psb
     if world.inbox.rx_psb.shape[0] > 1:
         world.inbox.rx_psb[number] = psb
@@ -191,7 +191,7 @@ def next_packet_ps(world, node, begin_ps):
     turn = world.flows.turn[node]
     if turn.next_packet == turn.end:
         return np.int64(INF)
-    return begin_ps + inbox_later_ps(world.net.record[world.net.ordered[turn.next_packet]].ready_ps)
+    return begin_ps + packet.inbox_later_ps(world.net.record[world.net.ordered[turn.next_packet]].ready_ps)
 
 
 @inline
@@ -318,7 +318,7 @@ def take_turn(world_address, begin_ps, end_ps):
     batch = np.int64(0)
     for i in range(turn.next_packet, turn.end):
         record = np.int64(net.ordered[i])
-        later_ps = inbox_later_ps(net.record[record].ready_ps)
+        later_ps = packet.inbox_later_ps(net.record[record].ready_ps)
         if begin_ps + later_ps >= end:
             break
         inbox.batch_key[batch] = later_ps << 16 | batch
@@ -368,7 +368,7 @@ def take_flow_event(world_address, begin_ps, end_ps):
             world.npus.npu[node].now_ps = now_ps
             done, inst = send_has_left(net, world.insts, whole_messages(world.qps.msg)[item].ref)
         else:
-            node = destination(ends_of(world.qps, item))
+            node = packet.destination(ends_of(world.qps, item))
             world.npus.npu[node].now_ps = now_ps
             done, inst = has_arrived(world, node, item, now_ps)
         flows.turn[node].flow_messages -= 1

@@ -8,10 +8,8 @@ it can use; else FULL is returned, and the action follows when the driver has ma
 
 import numpy as np
 
-from nadi.pdes.core import state
-from nadi.pdes.core.algorithms import SET_DOWN, TAKE_UP, carry, heap_pop, push, take_block
+from nadi.pdes.core import algorithms, packet, state
 from nadi.pdes.core.jit import call_hook, hook, inline, outline
-from nadi.pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags, job_of, wire_bytes
 from nadi.pdes.network.batch import blocks_short, give_back, order_ties, take_batch
 from nadi.pdes.network.link import drop, inbox_of
 from nadi.pdes.network.port_queues import on_pause
@@ -54,7 +52,7 @@ def next_tick_ps(net, npu, now_ps):
         now_ps: Current time in ps.
     """
     # (begin - now) mod tick is what is missing to the next multiple: begin 0, tick 10, now 13: -13 mod 10 = 7, so 20
-    return now_ps + (net.jobs.total[job_of(net.jobs.who[npu.number])].begin_ps - now_ps) % net.const.tick_ps
+    return now_ps + (net.jobs.total[packet.job_of(net.jobs.who[npu.number])].begin_ps - now_ps) % net.const.tick_ps
 
 
 @inline
@@ -148,12 +146,12 @@ def pass_on(net, npus, node, now_ps, word1, word2, word3):
         word2: Word 2 of the packet.
         word3: Word 3 of the packet, the tag of its message.
     """
-    link = npu_route(net, node, destination(word1), word2)
-    if flags(word1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
+    link = npu_route(net, node, packet.destination(word1), word2)
+    if packet.flags(word1) & (packet.FLAG_ACK | packet.FLAG_TRIMMED) != 0:
         queue_control(net, npus, link, now_ps, word1, word2, word3)
     else:
         port = npus.port[link]
-        size = wire_bytes(word1)
+        size = packet.wire_bytes(word1)
         limit = net.const.queue_limit_bytes
         if limit > 0 and port.transit_bytes + size > limit:
             drop(net, link, word1)
@@ -163,10 +161,10 @@ def pass_on(net, npus, node, now_ps, word1, word2, word3):
         tail = np.int64(port.transit_tail)
         # an empty queue holds no block
         if port.transit_packets == 1:
-            tail = take_block(net)
+            tail = algorithms.take_block(net)
             port.transit_head = tail
-        port.transit_tail = push(net, tail, now_ps, word1, word2, word3)
-        carry(net, SET_DOWN, tail)
+        port.transit_tail = algorithms.push(net, tail, now_ps, word1, word2, word3)
+        algorithms.carry(net, algorithms.SET_DOWN, tail)
     wake_port(npus, node, link)
 
 
@@ -187,7 +185,7 @@ def own_event(net, npus, rows, insts, node, now_ps):
     heap = npu.heap
     ports = npu.ports
     slot = npus.heap[2 * heap + 1]
-    heap_pop(npus.heap, heap, npu.heap_size)
+    algorithms.heap_pop(npus.heap, heap, npu.heap_size)
     npu.heap_size -= 1
     done = inst = link = np.int64(NOTHING)
     # whose event it is, by its slot: the ports, the lanes, the timer, the ports' pacing, the agenda, and messages that
@@ -231,17 +229,17 @@ def packet_event(net, npus, qps, node, record, now_ps):
         record: Record of the packet.
         now_ps: Current time in ps.
     """
-    packet = net.record[record]
-    carry(net, TAKE_UP, record)
-    word1, word2, word3 = packet.w1, packet.w2, packet.w3
-    if destination(word1) == PAUSE_FRAME:
+    arrival = net.record[record]
+    algorithms.carry(net, algorithms.TAKE_UP, record)
+    word1, word2, word3 = arrival.w1, arrival.w2, arrival.w3
+    if packet.destination(word1) == packet.PAUSE_FRAME:
         # a resume lets the port send; a pause changes nothing that was sent
         link = on_pause(net, record, word2, now_ps)
         wake_port(npus, node, link)
     # fabrics without switches route through NPUs
-    elif destination(word1) != npus.npu[node].number:
+    elif packet.destination(word1) != npus.npu[node].number:
         pass_on(net, npus, node, now_ps, word1, word2, word3)
-    elif flags(word1) & FLAG_ACK != 0:
+    elif packet.flags(word1) & packet.FLAG_ACK != 0:
         on_ack(net, npus, qps, node, now_ps, word1, word2, word3)
     elif on_data(net, npus, qps, node, now_ps, word1, word2, word3):
         return word3
@@ -301,9 +299,9 @@ def next_action(world, world_address, node, begin_ps, end_ps, packets_done):
                 done, inst, link = own_event(net, npus, world.rows, world.insts, node, now_ps)
             else:
                 record = inbox.batch_pos[inbox.batch_key[packets_done] & 0xFFFF]
-                packet = net.record[record]
+                arrival = net.record[record]
                 packets_done += 1
-                word1, word2 = packet.w1, packet.w2
+                word1, word2 = arrival.w1, arrival.w2
                 tag = packet_event(net, npus, qps, node, record, now_ps)
     return packets_done, now_ps, done, inst, link, tag, word1, word2
 

@@ -6,7 +6,7 @@ from nadi.pdes.core import state
 from nadi.pdes.core.algorithms import mix2, mix3
 from nadi.pdes.core.jit import call_hook, inline, outline
 from nadi.pdes.core.packet import P2P, job_of, message_tag, rank_of
-from nadi.pdes.network.faults import slowed
+from nadi.pdes.network.routing import slowed
 from nadi.pdes.nic.port import set_event
 from nadi.pdes.nic.rendezvous import answer, post_or_ask
 from nadi.pdes.npu.collective import start_collective

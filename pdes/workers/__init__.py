@@ -1,9 +1,9 @@
 """Workers that process the windows: threads, processes, MPI ranks, and their communication.
 
 This module has the workers of a process, the points where they take snapshots, and the compilation of their kernels. A
-mailbox is the interface between the processes of a run: a team, outboxes, and the merging of their outcomes.
-There are three kinds: `SingleProcess`, one process whose workers are threads; processes of this machine
-(`pdes.workers.processes`); MPI ranks, each with threads (`pdes.workers.ranks`).
+mailbox is the interface between the processes of a run: a team, outboxes, and the merging of their outcomes. There are
+three kinds: `SingleProcess`, one process whose workers are threads; processes of this machine, and MPI ranks, each with
+threads (`pdes.workers.processes`).
 """
 
 import threading

@@ -8,8 +8,7 @@ import pytest
 
 from nadi.pdes import RunError, Settings, build_world, fidelity, run, workers
 from nadi.pdes.parallel import Layout, Processes, run_divided
-from nadi.pdes.workers.processes import _transferable
-from nadi.pdes.workers.ranks import Ranks
+from nadi.pdes.workers.processes import Ranks, _transferable
 from nadi.topologies import build
 from nadi.workload import collective_program, pairs_program
 
@@ -112,7 +111,7 @@ ON_RANKS = """
 import sys
 from mpi4py import MPI
 from nadi.pdes import RunError
-from nadi.pdes.workers.ranks import Ranks
+from nadi.pdes.workers.processes import Ranks
 from tests.parallel import test_workers as shared
 
 run = shared.workers.WorkerPool.run

@@ -29,7 +29,7 @@ from nadi.pdes.workers.batches import (
     word_at,
 )
 from nadi.pdes.workers.other_teams import BatchExchange
-from nadi.pdes.workers.ranks import partners_of
+from nadi.pdes.workers.processes import partners_of
 from nadi.pdes.workers.team import ALL, RECEIVED, RECEIVING, WorkerContext, new_pool, team_in, team_words
 from tests.budgets import bounded
 from tests.nonempty import nonempty

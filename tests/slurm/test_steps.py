@@ -106,11 +106,11 @@ RUNS = """
 import importlib, json, sys
 import numba
 from nadi.cli.main import main
-from nadi.compiling import kernel_sources
+from nadi.compiling import kernel_cache
 
 def compiled():
     found = {}
-    for module in kernel_sources.modules():
+    for module in kernel_cache.modules():
         for name, item in vars(importlib.import_module(module)).items():
             if hasattr(item, "py_func") and item.py_func.__module__ == module:
                 if item._how in ("kernel", "hook") and ".instruments." not in module:

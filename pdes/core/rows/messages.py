@@ -51,7 +51,7 @@ class EventQueue(Row, words=1440):
     lists = word("place", "first and last event of each list", many=1408, begins=-1)
 
 
-# Rows of the flow model (pdes/messages/flows). Rates are in units of 1 / RATE_UNITS B/s of bytes on the wire.
+# Rows of the flow model (pdes/messages/rates.py). Rates are in units of 1 / RATE_UNITS B/s of bytes on the wire.
 
 
 class FlowState(Row, words=24):

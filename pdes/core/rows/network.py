@@ -145,7 +145,7 @@ class Telemetry(Row, words=16):
 
 
 class Change(Row):
-    """A change of the schedule of faults (pdes/network/faults.py)."""
+    """A change of the schedule of faults (pdes/network/routing.py)."""
 
     begin_ps = word("time", "begin of the cell at which it takes effect")
     kind = word("code", "CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE or CHANGE_ROUTES")
