@@ -25,7 +25,6 @@ from nadi.pdes.core.jit import words_of
 from nadi.pdes.core.packet import inbox_later_ps, inbox_link, number_of
 from nadi.pdes.core.rows import Row, RowsOf
 from nadi.pdes.core.rows.network import FlowIn, FlowOut, SampleEntry
-from nadi.pdes.core.state import SIDES
 from nadi.pdes.network.link import inbox_of
 from nadi.pdes.network.routing import make_changes
 from nadi.pdes.outcomes import Results
@@ -467,7 +466,7 @@ def make_due_changes(lp: LogicalProcess, begin_ps: int) -> None:
     ctl = world.net.ctl
     if ctl.fault_ps <= begin_ps:
         ctl.now_ps = begin_ps
-        ctl.side = begin_ps // int(ctl.cell_ps) & (SIDES - 1)
+        ctl.side = begin_ps // int(ctl.cell_ps) & (s.SIDES - 1)
         make_changes(lp.address)
 
 

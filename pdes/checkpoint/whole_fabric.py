@@ -16,7 +16,6 @@ from nadi.pdes.core import Int64, packet
 from nadi.pdes.core import state as s
 from nadi.pdes.core.algorithms import CARRY_IN, SET_DOWN, carry
 from nadi.pdes.core.jit import kernel, load_unaligned
-from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, INF, NEED_BLOCKS, Net, world_at
 from nadi.pdes.network.link import wait_turn
 
 PAIR_MASK = (1 << 24) - 1  # of the field `sender_pair` of word 2
@@ -182,18 +181,18 @@ def follow_queues(ready_ps, block_next, heads, tails, records, ends):
         record = heads[queue]
         while record >= 0 and record != tails[queue]:
             # a queue whose end is not given ends at a record that is never ready
-            if tails[queue] < 0 and ready_ps[record] == INF:
+            if tails[queue] < 0 and ready_ps[record] == s.INF:
                 break
             records[count] = record
             count += 1
             record += 1
-            if record & (BLOCK_RECORDS - 1) == 0:
-                record = block_next[(record >> BLOCK_SHIFT) - 1] << BLOCK_SHIFT
+            if record & (s.BLOCK_RECORDS - 1) == 0:
+                record = block_next[(record >> s.BLOCK_SHIFT) - 1] << s.BLOCK_SHIFT
         ends[queue] = count
     return 0
 
 
-def queues_of(net: Net, heads: Int64, tails: Int64) -> tuple[Int64, Int64]:
+def queues_of(net: s.Net, heads: Int64, tails: Int64) -> tuple[Int64, Int64]:
     """Return the records of queues, in their order, and int64[queues], their numbers.
 
     Args:
@@ -212,7 +211,7 @@ def queues_of(net: Net, heads: Int64, tails: Int64) -> tuple[Int64, Int64]:
     return records[: ends[-1] if len(ends) else 0], np.diff(ends, prepend=0)
 
 
-def words_of_packets(net: Net, records: Int64) -> tuple[Int64, Int64]:
+def words_of_packets(net: s.Net, records: Int64) -> tuple[Int64, Int64]:
     """Return int64[n, 4], the words of packet records, and int64[n, words], their telemetry, without words if none.
 
     Args:
@@ -234,7 +233,7 @@ def make_blocks(lp: LogicalProcess, blocks: int) -> None:
         lp: The logical process.
         blocks: Number of free blocks that the caller needs.
     """
-    lp.make_room("free_blocks", NEED_BLOCKS, blocks + int(lp.world.net.const.reserve_blocks))
+    lp.make_room("free_blocks", s.NEED_BLOCKS, blocks + int(lp.world.net.const.reserve_blocks))
 
 
 def put_in_queues(lp: LogicalProcess, counts: Int64, packets: Int64, telemetry: Int64) -> tuple[Int64, Int64]:
@@ -246,7 +245,7 @@ def put_in_queues(lp: LogicalProcess, counts: Int64, packets: Int64, telemetry: 
         packets: int64[n, 4], words of the packets, queue by queue.
         telemetry: int64[n, words], their telemetry as `words_of_packets` returns it.
     """
-    blocks = counts // BLOCK_RECORDS + 1  # the place behind the last is in a block, too
+    blocks = counts // s.BLOCK_RECORDS + 1  # the place behind the last is in a block, too
     first = offsets(blocks)
     make_blocks(lp, int(first[-1]))
     net = lp.world.net
@@ -254,7 +253,7 @@ def put_in_queues(lp: LogicalProcess, counts: Int64, packets: Int64, telemetry: 
     own = net.block_free[free - int(first[-1]) : free][::-1].astype(np.int64)
     net.ctl.free_blocks = free - int(first[-1])
     within = np.arange(int(counts.sum())) - np.repeat(offsets(counts)[:-1], counts)
-    at = own[np.repeat(first[:-1], counts) + within // BLOCK_RECORDS] * BLOCK_RECORDS + within % BLOCK_RECORDS
+    at = own[np.repeat(first[:-1], counts) + within // s.BLOCK_RECORDS] * s.BLOCK_RECORDS + within % s.BLOCK_RECORDS
     rows = np.ascontiguousarray(packets).view(net.record.dtype).reshape(-1)
     net.record[at] = rows
     if telemetry.shape[1] and len(at):
@@ -262,8 +261,8 @@ def put_in_queues(lp: LogicalProcess, counts: Int64, packets: Int64, telemetry: 
     is_last = np.zeros(len(own), bool)
     is_last[first[1:] - 1] = True
     net.block_next[own[:-1][~is_last[:-1]]] = own[1:][~is_last[:-1]]
-    tails = own[first[1:] - 1] * BLOCK_RECORDS + counts % BLOCK_RECORDS
-    return own[first[:-1]] * BLOCK_RECORDS, tails
+    tails = own[first[1:] - 1] * s.BLOCK_RECORDS + counts % s.BLOCK_RECORDS
+    return own[first[:-1]] * s.BLOCK_RECORDS, tails
 
 
 # Packets under way between worlds at a snapshot point: taken from outboxes, and put on the links that they cross.
@@ -315,7 +314,7 @@ def wait_on_links(world_address, packets_address, count):
         packets_address: Address of the packets in the format of pdes/core/packet.py, with rows of `tx` as links.
         count: Number of packets.
     """
-    net = world_at(world_address).net
+    net = s.world_at(world_address).net
     for i in range(count):
         p = packets_address + packet.WORD_BYTES * i * net.const.crossing_words
         carry(net, CARRY_IN, p)

@@ -11,23 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nadi.pdes.construction import tables
 from nadi.pdes.construction.constants import constants_of, hooks_of
 from nadi.pdes.construction.domains import AGGREGATOR_KIND, domain_tables
 from nadi.pdes.construction.fabric import samples, shared_buffers, window_packets
 from nadi.pdes.construction.layout import Layout, LogicalProcess, Outboxes, Part, Simulation, offsets
 from nadi.pdes.construction.schedule import scheduled, with_pit
 from nadi.pdes.construction.settings import NO_FAULTS, Settings
-from nadi.pdes.construction.tables import (
-    idle_npus,
-    job_tables,
-    jobs_per_link,
-    npu_rows,
-    own_tables,
-    plan_tables,
-    row_states,
-    slow_1000ths,
-    trace_tables,
-)
 from nadi.pdes.core import Graph, ImpossibleRunError, Int64, Program, Record, Rows, Schedules, packet
 from nadi.pdes.core import state as s
 from nadi.pdes.core.declared import empty_map, events_room, power_of_two
@@ -97,7 +87,7 @@ def _net(
         telemetry=rows_of(network.Telemetry, blocks * s.BLOCK_RECORDS * carries),
         ordered=zeros(blocks * s.BLOCK_RECORDS * is_mixed, np.int32),
         held_block=zeros(blocks * is_mixed, np.int32),
-        jobs=own_tables(jobs, len(tx)),
+        jobs=tables.own_tables(jobs, len(tx)),
         **shared_buffers(graph, fabric, part, settings),
         **sampled,
     )
@@ -307,16 +297,16 @@ def build_lps(
     """
     begun = time.perf_counter()
     _check_sizes(layout.graph, program, settings, layout.lps)
-    jobs = job_tables(program, layout.graph.npus, settings.queue_pairs)
-    tables = trace_tables(program, settings.p2p_share), plan_tables(program), jobs
-    built = [_build_lp(layout, program, settings, part, tables, outboxes) for part in parts]
+    jobs = tables.job_tables(program, layout.graph.npus, settings.queue_pairs)
+    shared = tables.trace_tables(program, settings.p2p_share), tables.plan_tables(program), jobs
+    built = [_build_lp(layout, program, settings, part, shared, outboxes) for part in parts]
     if settings.fidelity.acknowledged:
         # an idle LP of the whole fabric without faults, only for its routes (pdes/npu/endpoints.py)
         plain = replace(settings, fidelity=Fidelity(), faults=NO_FAULTS)
         whole = Layout(layout.graph, plain)
         whole.control, whole.reuses = layout.control, layout.reuses
         idle = program._replace(trace_of_npu=np.full(program.npus, -1, np.int32))
-        back = _build_lp(whole, idle, plain, whole.part(0), tables, Outboxes([whole.part(0)]))
+        back = _build_lp(whole, idle, plain, whole.part(0), shared, Outboxes([whole.part(0)]))
         for lp in built:
             lp.back = back
             lp.world.net.const.back = back.address
@@ -328,16 +318,16 @@ def _build_lp(
     program: Program,
     settings: Settings,
     part: Part,
-    tables: tuple[s.Trace, s.PlanTables, s.JobTables],
+    shared: tuple[s.Trace, s.PlanTables, s.JobTables],
     outboxes: Outboxes,
 ) -> LogicalProcess:
-    """Return one LP, `part`, with its world; tables: traces, plans and jobs, which all LPs of a process share."""
+    """Return one LP, `part`, with its world; shared: traces, plans and jobs, which all LPs of a process share."""
     graph, fabric = layout.graph, layout.fabric
     routes, routing, schedule, epochs = scheduled(graph, fabric, part, settings)
-    trace, plans, jobs = tables
-    npu, state, row_ptr = npu_rows(program, jobs, part, layout)
+    trace, plans, jobs = shared
+    npu, state, row_ptr = tables.npu_rows(program, jobs, part, layout)
     const = constants_of(layout, program, settings, part, routing)
-    const.jobs = jobs_per_link(jobs)
+    const.jobs = tables.jobs_per_link(jobs)
     net = with_pit(_net(layout, part, const, npu, outboxes, jobs, settings), settings.faults)
     const.epochs = epochs
     net.ctl.cell_ps = const.cell_ps
@@ -348,8 +338,8 @@ def _build_lp(
     # only switches that cut through need the rates of incoming links
     rx_psb = aligned(fabric.psb) if fabric.cut.any() else zeros(1, np.float64)
     qps = _qps(part, const, net.ctl, layout, settings)
-    npus = idle_npus(part, npu, const, layout, settings)
-    npus.system.slow_1000ths[: part.npus] = slow_1000ths(jobs, settings, npu.number[: part.npus])
+    npus = tables.idle_npus(part, npu, const, layout, settings)
+    npus.system.slow_1000ths[: part.npus] = tables.slow_1000ths(jobs, settings, npu.number[: part.npus])
     if settings.one_at_a_time:
         npus.turns.is_free[: part.npus] = graph.node_kind[part.nodes[: part.npus]] == AGGREGATOR_KIND
     world = s.World(
@@ -357,7 +347,7 @@ def _build_lp(
         inbox=s.Inbox(rx_psb=rx_psb, bucket=zeros(BUCKETS + 2), **batch),
         npus=npus,
         qps=qps,
-        rows=row_states(state, int(program.slot_ptr[-1]), is_recorded=settings.record_nodes),
+        rows=tables.row_states(state, int(program.slot_ptr[-1]), is_recorded=settings.record_nodes),
         insts=_insts(part, const, net.ctl),
         routes=routes,
         trace=trace,

@@ -34,7 +34,6 @@ from nadi.pdes.core.declared import grow
 from nadi.pdes.core.jit import Directory, between_guards, compile_for, hook_address, jit_enabled, zeros
 from nadi.pdes.core.packet import WORD_BYTES
 from nadi.pdes.core.rows.run import LINE_WORDS
-from nadi.pdes.core.state import DONE, FAILED, FULL
 from nadi.pdes.messages import message_loop
 from nadi.pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
 from nadi.pdes.nic.counting import sum_messages
@@ -351,16 +350,16 @@ class WorkerPool:
         # phase
         hops, windows = FIRST_PAUSE_HOPS, windows_of_a_pause
         done, last = -1, time.perf_counter()
-        while (status := tm.work(self._context.address, worker, hops, windows)) != DONE:
+        while (status := tm.work(self._context.address, worker, hops, windows)) != s.DONE:
             # at each return of the kernel, in which nobody could see a request
             if self._snapshot_points is not None:
                 # the strongest request of all processes of the team holds
                 self.team.state.asked = max(int(self.team.state.asked), self._snapshot_points.wanted())
-            if status == FULL:
+            if status == s.FULL:
                 make_room(self.sim.lps[own.lp])
             elif status == tm.SNAPSHOT:
                 self._stop_at_snapshot_point(worker)
-            elif status == FAILED:
+            elif status == s.FAILED:
                 raise RunError(failed_queue_pair(self.sim, self.sim.lps[own.lp]))
             elif status == tm.ABORTED:
                 raise AbortedError
@@ -404,8 +403,8 @@ class WorkerPool:
         (lp,) = self.sim.lps
         if lp.world.net.ctl.events == 0:  # else the run continues from a saved state
             begin_messages(lp, self.sim.settings)
-        while (status := message_loop.work_messages(lp.address, EVENTS_OF_A_PAUSE, s.INF)) != DONE:
-            if status == FULL:
+        while (status := message_loop.work_messages(lp.address, EVENTS_OF_A_PAUSE, s.INF)) != s.DONE:
+            if status == s.FULL:
                 make_room(lp)
             elif status == message_loop.TOO_LATE:
                 raise RunError(TOO_LATE_TEXT)
