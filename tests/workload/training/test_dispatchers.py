@@ -368,12 +368,15 @@ def test_kernels_of_dispatchers_take_their_multiprocessors_from_computation(tmp_
     assert compute_slowdown("megatron", gb200, 16, in_a_row=True) == 1
     beside = compute_slowdown("megatron", gb200, 16, in_a_row=True, dispatch_sms=32)
     assert beside == pytest.approx(0.75 * 148 / (148 - 32) + 0.25, abs=5e-4)
+    waves = compute_slowdown("megatron", find_gpu("h100"), 16, in_a_row=True, dispatch_sms=24, leaves_sms=False)
+    assert waves == 0.75 * 2 + 0.25
     plan = "ep4,dp4,mb1,gb8,dispatcher=hybridep,overlap_ep="
     for overlaps, sms in (("true", 32), ("false", 0)):
         made = generate(DEEPSEEK, parallel_plan(plan + overlaps))
         write_set(tmp_path / overlaps, made)
         assert read_set(tmp_path / overlaps).dispatch_sms == made.dispatch_sms == sms
-        assert read_set(tmp_path / overlaps).leaves_sms
+        assert read_set(tmp_path / overlaps).leaves_sms == (overlaps == "false")
+    assert generate(DEEPSEEK, parallel_plan(f"{plan}true,fp8,fused_experts=true")).leaves_sms
     write_set(tmp_path / "margins", generate(DEEPSEEK, parallel_plan(f"{plan}false,leaves_sms=false")))
     assert not read_set(tmp_path / "margins").leaves_sms
 

@@ -40,6 +40,7 @@ _OPEN = {
     "fused_experts": None,
 }
 """Value of a plan's field that leaves the field open."""
+_SPECIAL_FUNCTIONS = 16  # Number of exponentials per SM and clock of GPUs up to Blackwell
 _HOST_GPUS = 8  # Maximum number of GPUs that NVLink connects in a host; more are a rack
 _MICRO_BATCHES_PER_STAGE = 4
 """Micro-batches per stage of a step without a given global batch: the pipeline bubble is about a quarter."""
@@ -115,8 +116,10 @@ def on_machine(model: Model, plan: ParallelPlan, framework: Framework, machine: 
     }
     if plan.ep > 1:
         update |= _exchange(plan, framework, machine, is_fused=is_fused)
-    # NVIDIA's recipes with fused experts have attention in FP8, but for DeepSeek-V3's on GB200
-    if update["fused_experts"] and plan.attention == "flash" and model.latent is None and plan.attention_dtype == AUTO:
+    # NVIDIA's recipes with fused experts have attention in FP8; latent attention, whose exponentials bound it, only on
+    # Blackwell Ultra, which has twice as many (Megatron-Bridge 0.5, perf_recipes/deepseek: GB300 and not GB200)
+    is_fast = model.latent is None or (machine.gpu is not None and machine.gpu.special_functions > _SPECIAL_FUNCTIONS)
+    if update["fused_experts"] and plan.attention == "flash" and is_fast and plan.attention_dtype == AUTO:
         update["attention_dtype"] = "fp8"
     if update["fused_experts"] and "scaling" not in plan.model_fields_set:
         update["scaling"] = "mxfp8"  # of the fused products
@@ -475,6 +478,8 @@ def _software_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> 
         yield f"scaling is {plan.scaling} with dtype {plan.dtype}, expected delayed, or fp8"
     if plan.attention_dtype == "fp8" and plan.attention != "flash":
         yield f"attention_dtype is fp8 with attention {plan.attention}, expected auto, or flash"
+    if plan.fp8_output and (framework != "megatron" or plan.dtype != "fp8" or plan.defer_embedding_wgrad):
+        yield "fp8_output is true, expected false, or megatron with fp8 and without defer_embedding_wgrad"
     for key in ("check_gradients", "scale_gradients", "fp8_gather", "leaves_sms", "report_loss"):
         default = type(plan).model_fields[key].default
         if framework not in {"megatron", "inference"} and getattr(plan, key) != default:
