@@ -7,8 +7,8 @@ and what packets met on their way shift the pace, so that a wrong digit in any o
 import numpy as np
 
 from nadi.pdes.core.jit import hook, inline, seen_as
-from nadi.pdes.core.rows.nic import CongestionState
-from nadi.pdes.core.rows.row import word
+from nadi.pdes.core.rows import word
+from nadi.pdes.core.rows.network import CongestionState
 from nadi.pdes.core.rows.run import ControlParameters
 from nadi.pdes.core.state import (
     CC_ACK,

@@ -9,7 +9,7 @@ MAX_NAMES = 30
 DOORS = {
     "api": ("running", "studies"),
     "cli": ("commands", "main"),
-    "compiling": ("decorators", "kernel_cache", "kernel_sources"),
+    "compiling": ("decorators", "kernel_cache"),
     "configuration": ("effects", "input_files", "machine", "run_config", "run_file", "sections", "work"),
     "energy": (),
     "et": (
@@ -35,9 +35,7 @@ DOORS = {
     ),
     "importers": ("astra_sim", "files", "htsim", "simai"),
     "inputs": (
-        "array_files",
         "arrays",
-        "arrow",
         "documents",
         "errors",
         "files",
@@ -63,7 +61,7 @@ DOORS = {
     ),
     "launching": ("checkpoints", "ending", "installation", "launcher", "progress", "slurm", "workers", "world"),
     "partition": (),
-    "pdes": ("fidelity", "fidelity.contract", "kernels", "parallel", "trace_steps", "traces", "wire"),
+    "pdes": ("fidelity", "kernels", "parallel", "trace_steps", "traces", "wire"),
     "reports": (
         "figures",
         "pages.charts",
