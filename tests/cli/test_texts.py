@@ -237,7 +237,7 @@ def test_what_is_the_fault_of_the_world_is_no_defect(nadi, monkeypatch, error, c
     def doctor():
         raise error
 
-    monkeypatch.setattr("nadi.cli.commands.doctor.doctor", doctor)
+    monkeypatch.setattr("nadi.cli.commands.bench.doctor", doctor)
     monkeypatch.setattr("nadi.cli.commands.command_line", command_line.__wrapped__)
     assert nadi("doctor") == (code, "", f"nadi: error: {text}\n")
 

@@ -41,8 +41,8 @@ PLACES = (
         re.compile(r"sys\.executable"),
         {
             "nadi/studies/benchmarks/scaling.py",  # looks for mpiexec beside it
-            "nadi/cli/commands/slurm.py",  # names it in a script, with -P
-            "nadi/cli/commands/doctor.py",  # prints it
+            "nadi/cli/commands/run.py",  # names it in a script, with -P
+            "nadi/cli/commands/bench.py",  # prints it
             "nadi/launching/launcher.py",  # looks for mpiexec beside it
             "nadi/launching/installation.py",  # starts it
         },

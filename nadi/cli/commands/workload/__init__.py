@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from nadi.cli.commands.workload import generation, traffic
+from nadi.cli.commands.workload import generation
 from nadi.cli.options import AsJson, Force, TracesOut, model_names, named_path
 from nadi.cli.output import print_document, print_json, print_table
 from nadi.inputs.units import PS_PER_NS, PS_PER_US
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
     group.command()(gpus)
     group.command("operator-times")(operator_times)
     generation.add_to(group)
-    traffic.add_to(group)
+    generation.add_traffic(group)
     group.command()(memory)
     app.add_typer(group, name="workload")
 
