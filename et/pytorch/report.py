@@ -13,7 +13,7 @@ from nadi.et.schema import CollectiveCommType
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from nadi.et.pytorch.conversion import Conversion, PlacedCall
+    from nadi.et.pytorch import Conversion, PlacedCall
 
 _MAX_LISTED = 20
 _Ranks = list[dict[str, Any]]
