@@ -80,7 +80,7 @@ def run(request: RunRequest, ranks: RankGather = ALONE, *, force: bool = False, 
     from nadi.insight.run_analysis import analyse_rank, merge_ranks
     from nadi.insight.runs import Run
     from nadi.launching.progress import progress, run_status
-    from nadi.reports.pages.page import check_page, write_page
+    from nadi.reports.pages import check_page, write_page
     from nadi.reports.run_folder import REPORT, RUN_FILES, SUMMARY_KEY, write_results
     from nadi.reports.staging import staged
 

@@ -54,7 +54,7 @@ def check_outputs(out: Path | None, figures: Path | None) -> None:
         figures: Folder of the figures; None = no figures.
     """
     from nadi.reports.figures import check_figures
-    from nadi.reports.pages.page import check_page
+    from nadi.reports.pages import check_page
 
     if out:
         check_page(out)
@@ -81,7 +81,7 @@ def print_with_page(
         figures: Folder of the charts; None = no charts.
         as_json: Whether to print JSON, so that other lines go to standard error.
     """
-    from nadi.reports.pages.page import write_page
+    from nadi.reports.pages import write_page
 
     page: Any = page_of() if out or figures else None
     if out:

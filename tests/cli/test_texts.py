@@ -20,7 +20,7 @@ from nadi.cli.main import main
 from nadi.et import CollectiveCommType
 from nadi.inputs import shown
 from nadi.inputs.units import parse_bytes, parse_time
-from nadi.reports.pages.charts import COLOURS, series_style
+from nadi.reports.pages import COLOURS, series_style
 from nadi.terminal import (
     FittedTable,
     TableColumn,

@@ -13,8 +13,7 @@ import pytest
 
 import nadi as package
 from nadi.reports.figures import can_draw, draw, write_figures
-from nadi.reports.pages.charts import band_lines, bar_chart, empty_figure, heat_map, panel_figure
-from nadi.reports.pages.page import Page, PageSection, Plot
+from nadi.reports.pages import Page, PageSection, Plot, band_lines, bar_chart, empty_figure, heat_map, panel_figure
 from nadi.terminal import in_page
 from tests.cli.conftest import nadi  # noqa: F401 - a fixture
 from tests.nonempty import nonempty

@@ -171,7 +171,7 @@ def _answer(
 ) -> None:
     """Compute the answers, show them, and write them into a folder, which is checked first, and their charts."""
     from nadi.launching.ending import unwound
-    from nadi.reports.pages.page import write_page
+    from nadi.reports.pages import write_page
     from nadi.reports.staging import staged
     from nadi.studies.planner import plan_page, plan_table
 

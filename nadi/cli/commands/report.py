@@ -38,7 +38,7 @@ def report(
     """Write a page about a run: times, collectives, fabric, queues. The page works offline."""
     from nadi.insight.runs import Run
     from nadi.launching.progress import progress
-    from nadi.reports.pages.page import write_page
+    from nadi.reports.pages import write_page
     from nadi.reports.pages.report import report as page
     from nadi.reports.run_folder import REPORT
 
@@ -63,7 +63,7 @@ def timeline(
 ) -> None:
     """Write a timeline: lanes by NPU and kind, arrows from sends to receives, load of links and queues over time."""
     from nadi.insight.runs import Run
-    from nadi.reports.run_timeline import write_run_timeline
+    from nadi.reports.timelines import write_run_timeline
 
     try:
         chosen = [int(word) for word in npus.split(",")] if npus else []

@@ -79,7 +79,7 @@ def clusters_(as_json: AsJson = False) -> None:
 def show(spec: Spec, force: Force = False, as_json: AsJson = False) -> None:
     """Show a fabric: sizes, rates, routing, bisection, oversubscription."""
     from nadi import topologies
-    from nadi.reports.text.fabric import labelled
+    from nadi.reports.text.network import labelled
     from nadi.simulation.assembly.resource_checks import check_fabric
     from nadi.terminal import facts
 

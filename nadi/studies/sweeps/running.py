@@ -249,7 +249,7 @@ def finish(
     import pyarrow.parquet as pq
 
     from nadi.reports.figures import write_figures
-    from nadi.reports.pages.page import write_page
+    from nadi.reports.pages import write_page
     from nadi.studies.sweeps.page import points_page
 
     result = results_table(sweep, sweep_folder, outcomes)

@@ -94,7 +94,7 @@ def stats(
 ) -> None:
     """Print operators, collectives, imbalance of sizes, waiting, overlap, and the critical path across ranks."""
     from nadi.et.statistics import statistics
-    from nadi.reports.pages.page import check_page, write_page
+    from nadi.reports.pages import check_page, write_page
     from nadi.reports.pages.traces import imbalance_page
     from nadi.reports.text.trace import statistics_report
     from nadi.workload.trace_sets import read_ranks
@@ -155,7 +155,7 @@ def timeline(
     as_json: options.AsJson = False,
 ) -> None:
     """Write a timeline: lanes by NPU and kind, arrows from sends to receives; times recorded or by dependencies."""
-    from nadi.reports.trace_timeline import write_trace_timeline
+    from nadi.reports.timelines import write_trace_timeline
     from nadi.workload.trace_sets import read_ranks
 
     with unwound():
