@@ -70,8 +70,7 @@ def simulate(
         pdes.RunError: The run failed.
     """
     from nadi.api.running import run as finished
-    from nadi.api.running import run_request
-    from nadi.api.values import with_schedules, with_topology, with_workload
+    from nadi.api.running import run_request, with_schedules, with_topology, with_workload
     from nadi.configuration.run_file import put_over
 
     settings_tree: Mapping[str, Any] = {} if run is None or isinstance(run, (str, Path)) else run
@@ -246,7 +245,7 @@ def collective(
         ConfigError, TopologyError, WorkloadError: An argument is wrong; the message is one line.
         pdes.RunError: A simulation failed.
     """
-    from nadi.api.studies import CollectiveRequest, time_collective
+    from nadi.api.running import CollectiveRequest, time_collective
     from nadi.launching.progress import progress as shown
     from nadi.launching.workers import Workers
 
@@ -298,7 +297,7 @@ def sweep(
         ConfigError: An argument or the sweep file is wrong. A point that fails is a row with an `error`.
         OutputError: Results cannot be written.
     """
-    from nadi.api.studies import SweepRequest, run_sweep
+    from nadi.api.running import SweepRequest, run_sweep
     from nadi.launching.progress import progress as shown
 
     _check_within("jobs", jobs, 1, _MAX_JOBS, whole=True)
@@ -323,7 +322,7 @@ def open_network(topology: "Mapping[str, Any] | Graph | nx.Graph[Any] | str", **
         ConfigError: A key is unknown, its value wrong, or the fabric does not suit the model.
         TopologyError: The fabric is wrong.
     """
-    from nadi.api.values import with_topology
+    from nadi.api.running import with_topology
     from nadi.configuration.run_file import load_config
     from nadi.simulation.assembly.reading import WorkReader
     from nadi.simulation.open_network import open_network as opened

@@ -12,7 +12,7 @@ from nadi.terminal import say
 
 if TYPE_CHECKING:
     from nadi.api.running import RunRequest
-    from nadi.launching.world import RankGather
+    from nadi.launching.ranks import RankGather
     from nadi.simulation.run import FinishedRun
 
 

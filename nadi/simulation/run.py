@@ -25,12 +25,11 @@ from nadi.et import TraceTable
 from nadi.inputs.arrays import Int64
 from nadi.launching.checkpoints import CheckpointFolder, usual_signals
 from nadi.launching.progress import NoProgress, Progress
+from nadi.launching.ranks import ALONE, RankGather
 from nadi.launching.workers import SERIAL, Workers
-from nadi.launching.world import ALONE, RankGather
 from nadi.pdes import parallel
 from nadi.pdes.parallel import work, work_messages
-from nadi.simulation.assembly.engine_inputs import engine_inputs, results_of_traces
-from nadi.simulation.assembly.fault_schedule import rerouted
+from nadi.simulation.assembly.engine_inputs import engine_inputs, rerouted, results_of_traces
 from nadi.simulation.assembly.reading import JobWork, OperatorSources
 from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks
 from nadi.simulation.assembly.resource_checks import work as work_of

@@ -15,7 +15,7 @@ from nadi.compiling import compiler, kernel_cache, kernel_sources, machine_code
 from nadi.compiling.kernel_cache import KernelFolder
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
-from nadi.launching.world import ALONE
+from nadi.launching.ranks import ALONE
 from nadi.pdes import parallel
 from nadi.pdes.core.hashing import rehash
 from nadi.pdes.workers import team

@@ -7,7 +7,7 @@ from tests.rules.sources import ROOT, Finding, product, read
 MAX_NAMES = 30
 """Names that a door may offer."""
 DOORS = {
-    "api": ("running", "studies"),
+    "api": ("running",),
     "cli": ("commands", "main"),
     "compiling": ("decorators", "kernel_cache", "kernel_sources"),
     "configuration": ("effects", "input_files", "machine", "run_config", "run_file", "sections", "work"),
@@ -55,13 +55,12 @@ DOORS = {
         "metrics",
         "network",
         "node_times",
-        "questions",
         "run_analysis",
         "runs",
         "step_times",
         "work_metrics",
     ),
-    "launching": ("checkpoints", "ending", "installation", "launcher", "progress", "slurm", "workers", "world"),
+    "launching": ("checkpoints", "ending", "installation", "progress", "ranks", "slurm", "workers"),
     "partition": (),
     "pdes": ("fidelity", "fidelity.contract", "kernels", "parallel", "trace_steps", "traces", "wire"),
     "reports": (
@@ -101,7 +100,6 @@ DOORS = {
     "studies": (
         "benchmarks.bench",
         "benchmarks.instruments.calibration",
-        "benchmarks.scaling",
         "benchmarks.trace_decoding",
         "collectives",
         "planner",

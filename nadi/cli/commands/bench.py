@@ -63,17 +63,16 @@ def bench(
             raise ConfigError(f"bench reuse: found {'--topology' if topology else '--size'}; expected neither")
         _measure_reuse(seed, runs, as_json=as_json, quiet=quiet)
         return
-    from nadi.launching.launcher import connected_ranks
+    from nadi.launching.ranks import connected_ranks
 
     ranks = connected_ranks(os.environ)
     from nadi.inputs.limits import MAX_BYTES
     from nadi.inputs.units import parse_bytes_within
     from nadi.launching.progress import progress
+    from nadi.launching.ranks import together
     from nadi.launching.workers import Workers
-    from nadi.launching.world import together
     from nadi.pdes.fidelity import FLUID
-    from nadi.studies.benchmarks.bench import BENCHES, run_bench
-    from nadi.studies.benchmarks.scaling import measure_pairs
+    from nadi.studies.benchmarks.bench import BENCHES, measure_pairs, run_bench
 
     with together(ranks):
         if name not in {*BENCHES, FLUID, "coupled"}:

@@ -219,7 +219,7 @@ def sweep(
     quiet: options.Quiet = False,
 ) -> None:
     """Run a grid, a list or a Latin hypercube of settings; resume an earlier sweep in the same folder."""
-    from nadi.api.studies import SweepRequest, run_sweep
+    from nadi.api.running import SweepRequest, run_sweep
     from nadi.insight.metrics import ranking_metric
     from nadi.launching.progress import progress
     from nadi.studies.sweeps import MAX_PRINTED, points_table, read_sweep, settings_of, sweep_script
@@ -283,13 +283,13 @@ def collective(
     quiet: options.Quiet = False,
 ) -> None:
     """Time a collective of all NPUs on an idle fabric; print algorithm and bus bandwidth and the closed form."""
-    from nadi.launching.launcher import connected_ranks
+    from nadi.launching.ranks import connected_ranks
 
     ranks = connected_ranks(os.environ)
-    from nadi.api.studies import CollectiveRequest, time_collective
+    from nadi.api.running import CollectiveRequest, time_collective
     from nadi.launching.progress import progress
+    from nadi.launching.ranks import together
     from nadi.launching.workers import Workers
-    from nadi.launching.world import together
     from nadi.studies.collectives import sweep_page
 
     with together(ranks):

@@ -71,13 +71,13 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Simulate a run file, or a step of a model on a cluster, and report where the time went."""
-    from nadi.launching.launcher import connected_ranks
+    from nadi.launching.ranks import connected_ranks
 
     begin_s = time.monotonic()
     ranks = connected_ranks(os.environ)
     from nadi.api.running import run_request
     from nadi.configuration.sections import WEIGHT_SOURCES
-    from nadi.launching.world import together
+    from nadi.launching.ranks import together
 
     def from_here(kind: str, name: str | None) -> str | None:
         return name and plug_ins.with_path(kind, name, lambda path: str(Path(path).absolute()))
@@ -146,8 +146,8 @@ def slurm(
     from nadi import inputs
     from nadi.configuration.run_file import load_config
     from nadi.launching import slurm as batch
-    from nadi.launching.launcher import check_installed
     from nadi.launching.progress import progress
+    from nadi.launching.ranks import check_installed
     from nadi.simulation.assembly.resource_checks import JobCost, NodeLimits
     from nadi.simulation.resolving import Resolver
 

@@ -19,8 +19,16 @@ from nadi.configuration.run_file import put_over
 from nadi.errors import ConfigError, OutputError
 from nadi.et import NodeType, TraceTable
 from nadi.importers import FileSections, warning
-from nadi.importers.astra_sim.networks import is_ns3, read_analytical, read_htsim_network, read_ns3_network
-from nadi.importers.astra_sim.system import read_groups_of, read_memory, read_system, read_workload
+from nadi.importers.astra_sim.files import (
+    is_ns3,
+    read_analytical,
+    read_groups_of,
+    read_htsim_network,
+    read_memory,
+    read_ns3_network,
+    read_system,
+    read_workload,
+)
 from nadi.inputs.arrays import Int64, Mask
 from nadi.inputs.limits import MAX_NPUS
 from nadi.inputs.units import KIB, PS_PER_NS

@@ -12,8 +12,8 @@ from nadi import partition
 from nadi.configuration.sections import WEIGHT_SOURCES
 from nadi.errors import ConfigError
 from nadi.inputs.arrow import numpy_column
+from nadi.launching.ranks import ALONE, RankGather
 from nadi.launching.workers import Workers
-from nadi.launching.world import ALONE, RankGather
 from nadi.partition import Partition, PartitionError, PartitionReport, TrafficWeights
 from nadi.pdes import Settings
 from nadi.pdes.wire import FLIT_BYTES

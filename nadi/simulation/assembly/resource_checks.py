@@ -17,7 +17,7 @@ from nadi import partition, topologies
 from nadi.errors import ConfigError
 from nadi.inputs.limits import MAX_BYTES
 from nadi.inputs.units import GIB
-from nadi.launching.world import RankGather
+from nadi.launching.ranks import RankGather
 from nadi.pdes import Settings, may_replay
 from nadi.simulation.assembly.engine_inputs import engine_inputs, of_packets
 from nadi.topologies import NVSWITCH, Graph, path_links

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nadi.errors import ConfigError
-from nadi.launching.world import RankGather
+from nadi.launching.ranks import RankGather
 from nadi.studies.replay.player import Buffers, Bytes, ReplayOperation
 
 _TIMEOUT_S = 300  # seconds that a rank waits for its peers before the replay fails

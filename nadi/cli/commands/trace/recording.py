@@ -86,10 +86,10 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Execute the communication of traces, one rank per NPU, and print the measured times."""
-    from nadi.launching.launcher import connected_ranks
+    from nadi.launching.ranks import connected_ranks
 
     ranks = connected_ranks(os.environ)
-    from nadi.launching.world import together
+    from nadi.launching.ranks import together
     from nadi.studies.replay import STORE, ReplayRequest, connect, replay, run_local_ranks, torchrun_rank
 
     gloo_rank = torchrun_rank() if over == "gloo" else None
