@@ -21,8 +21,7 @@ from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.ranks import ALONE, RankGather, together
 from nadi.launching.workers import Workers
 from nadi.simulation import network_settings as fabric
-from nadi.simulation.assembly import reading, resource_checks
-from nadi.simulation.assembly.engine_inputs import check_supported, schedule, with_flows, with_slow_links
+from nadi.simulation.assembly import check_supported, reading, resource_checks, schedule, with_flows, with_slow_links
 from nadi.simulation.assembly.partitioning import Division, Load, measured_load, place, traffic_load
 from nadi.simulation.assembly.reading import LoadedWorkload, WorkReader
 from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks

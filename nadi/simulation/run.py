@@ -29,7 +29,7 @@ from nadi.launching.ranks import ALONE, RankGather
 from nadi.launching.workers import SERIAL, Workers
 from nadi.pdes import parallel
 from nadi.pdes.parallel import work, work_messages
-from nadi.simulation.assembly.engine_inputs import engine_inputs, rerouted, results_of_traces
+from nadi.simulation.assembly import engine_inputs, rerouted, results_of_traces
 from nadi.simulation.assembly.reading import JobWork, OperatorSources
 from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks
 from nadi.simulation.assembly.resource_checks import work as work_of

@@ -74,7 +74,6 @@ DOORS = {
         "pages.traces",
         "run_folder",
         "staging",
-        "text.accuracy",
         "text.comparison",
         "text.energy",
         "text.models",
@@ -84,7 +83,7 @@ DOORS = {
         "timelines",
     ),
     "simulation": (
-        "assembly.engine_inputs",
+        "assembly",
         "assembly.partitioning",
         "assembly.reading",
         "assembly.resource_checks",

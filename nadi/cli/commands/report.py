@@ -162,7 +162,7 @@ def _compare_measured(run: Path, traces: Path | None, out: Path | None, num_wors
     from nadi.insight.measured import estimate_clocks, read_beside
     from nadi.reports.pages.comparison import ACCURACY_FILES, write_measured
     from nadi.reports.staging import staged
-    from nadi.reports.text.accuracy import accuracy_report
+    from nadi.reports.text.comparison import accuracy_report
 
     with staged(out, ACCURACY_FILES, key="clocks") if out else nullcontext() as staging:
         nodes = read_beside(run, traces)

@@ -14,8 +14,8 @@ from nadi.insight.comparison import by_load
 from nadi.insight.measured import TIMED_KINDS, TimedNodes
 from nadi.reports import pages
 from nadi.reports.pages.report_times import CATEGORY_COLOURS
-from nadi.reports.text import accuracy as text
 from nadi.reports.text import comparison as tables
+from nadi.reports.text import comparison as text
 from nadi.terminal import FittedTable, buffer_text, in_page, size_text, time_text, time_unit
 
 MAX_ROWS = 300  # Number of collectives in the table
@@ -186,15 +186,15 @@ def write_measured(folder: Path, nodes: TimedNodes, accuracy: dict[str, Any]) ->
 
 def accuracy_page(nodes: TimedNodes, accuracy: dict[str, Any]) -> pages.Page:
     """Return the page of an accuracy report and the nodes behind it."""
-    table = text.overview(accuracy)
+    table = tables.overview(accuracy)
     facts = [pages.Fact(name, value) for name, value in table.rows]
     makers = (
-        text.kinds_table,
-        text.sizes_table,
-        text.groups_table,
-        text.pairs_table,
-        text.ranks_table,
-        text.worst_table,
+        tables.kinds_table,
+        tables.sizes_table,
+        tables.measured_groups_table,
+        tables.pairs_table,
+        tables.ranks_table,
+        tables.worst_table,
     )
     printed = [make(accuracy) for make in makers]
     shown: list[pages.Part] = [pages.from_terminal(table, why=_WHY) for table in printed if table.rows]

@@ -17,7 +17,7 @@ from nadi.launching.workers import Workers
 from nadi.partition import Partition, PartitionError, PartitionReport, TrafficWeights
 from nadi.pdes import Settings
 from nadi.pdes.wire import FLIT_BYTES
-from nadi.simulation.assembly.engine_inputs import engine_inputs, weights_without_aggregators
+from nadi.simulation.assembly import engine_inputs, weights_without_aggregators
 from nadi.simulation.assembly.reading import LoadedWorkload
 from nadi.simulation.earlier_run import read_summary, read_table
 from nadi.simulation.schemas import LINKS
