@@ -13,18 +13,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
-from nadi.et import TraceTable, collective_name
+from nadi.et import TraceTable, collective_name, statistics
 from nadi.et.reshape import LANES, NO_LANE, Key, lanes_of
-from nadi.et.statistics import (
-    MAX_NODES,
-    CommunicationMember,
-    Rank,
-    communications_of,
-    earliest,
-    has_durations,
-    has_starts,
-    some_of,
-)
 from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import arrow_numbers, numpy_column
 from nadi.insight.explanation import axis_of, senders_of
@@ -254,7 +244,7 @@ class _NodeTimes(NamedTuple):
 
 
 def write_trace_timeline(
-    path: str | os.PathLike[str], ranks: Sequence[Rank], max_slices: int = MAX_SLICES
+    path: str | os.PathLike[str], ranks: Sequence[statistics.Rank], max_slices: int = MAX_SLICES
 ) -> TraceTimeline:
     """Write the timeline of some NPUs.
 
@@ -266,8 +256,8 @@ def write_trace_timeline(
         ranks: The NPUs with their traces.
         max_slices: Maximum number of slices of all NPUs.
     """
-    picked = some_of(ranks, min(max_slices, MAX_NODES))
-    communications = communications_of(picked)
+    picked = statistics.some_of(ranks, min(max_slices, statistics.MAX_NODES))
+    communications = statistics.communications_of(picked)
     times = _times(picked, communications)
     arrows = _arrows_of_traces(communications)
     ends_of_arrows: list[int] = []
@@ -288,10 +278,10 @@ def write_trace_timeline(
 
 def _write_npu_of_traces(
     trace: PerfettoTrace,
-    rank: Rank,
+    rank: statistics.Rank,
     rank_index: int,
     times: _NodeTimes,
-    arrow_of_member: Mapping[CommunicationMember, int],
+    arrow_of_member: Mapping[statistics.CommunicationMember, int],
     max_slices: int,
     ends_of_arrows: list[int],
 ) -> tuple[int, int, int]:
@@ -302,7 +292,7 @@ def _write_npu_of_traces(
     without_time = int(np.count_nonzero((lane_of_node != NO_LANE) & ~has_time))
 
     def slice_of(row: int) -> Slice:
-        arrow = arrow_of_member.get(CommunicationMember(rank_index, row))
+        arrow = arrow_of_member.get(statistics.CommunicationMember(rank_index, row))
         ends = () if arrow is None else (arrow,)
         ends_of_arrows.extend(ends)
         both = (ends, ()) if LANES[lane_of_node[row]] == "sends" else ((), ends)
@@ -315,25 +305,29 @@ def _write_npu_of_traces(
     return slices, merged, left_out + without_time
 
 
-def _times(ranks: Sequence[Rank], communications: Mapping[Key, Sequence[CommunicationMember]]) -> _NodeTimes:
+def _times(
+    ranks: Sequence[statistics.Rank], communications: Mapping[Key, Sequence[statistics.CommunicationMember]]
+) -> _NodeTimes:
     """Return begin and end of each node of the ranks in ns: recorded, by dependencies, or in steps."""
-    if has_starts(ranks):
+    if statistics.has_starts(ranks):
         starts = [rank.table.start_time_micros for rank in ranks]
         first = min(int(start[start > 0].min()) for start in starts if np.any(start > 0))
         begin = [np.where(start > 0, start - first, -1) * _NS_PER_MICRO for start in starts]
         begin = [np.where(ns < 0, -1, ns) for ns in begin]
         end = [ns + rank.table.duration_micros * _NS_PER_MICRO for ns, rank in zip(begin, ranks, strict=True)]
         return _NodeTimes(begin, end, "recorded")
-    is_timed = has_durations(ranks)
-    schedule = earliest(ranks, communications, unit_micros=0 if is_timed else 1)
+    is_timed = statistics.has_durations(ranks)
+    schedule = statistics.earliest(ranks, communications, unit_micros=0 if is_timed else 1)
     begin = [np.where(start < 0, -1, start * _NS_PER_MICRO) for start in schedule.start_micros]
     end = [ns + took * _NS_PER_MICRO for ns, took in zip(begin, schedule.took_micros, strict=True)]
     return _NodeTimes(begin, end, "by dependencies" if is_timed else "steps")
 
 
-def _arrows_of_traces(communications: Mapping[Key, Sequence[CommunicationMember]]) -> dict[CommunicationMember, int]:
+def _arrows_of_traces(
+    communications: Mapping[Key, Sequence[statistics.CommunicationMember]],
+) -> dict[statistics.CommunicationMember, int]:
     """Return the number of the arrow at each send and receive whose counterpart is in the traces."""
-    flows: dict[CommunicationMember, int] = {}
+    flows: dict[statistics.CommunicationMember, int] = {}
     for key, members in communications.items():
         if key[0] == "message" and len(members) == 2:
             number = len(flows) // 2 + 1

@@ -15,7 +15,6 @@ from nadi.insight.measured import TIMED_KINDS, TimedNodes
 from nadi.reports import pages
 from nadi.reports.pages.report_times import CATEGORY_COLOURS
 from nadi.reports.text import comparison as tables
-from nadi.reports.text import comparison as text
 from nadi.terminal import FittedTable, buffer_text, in_page, size_text, time_text, time_unit
 
 MAX_ROWS = 300  # Number of collectives in the table
