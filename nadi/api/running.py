@@ -267,7 +267,6 @@ def run_sweep(
         OutputError: Results cannot be written.
     """
     from nadi.configuration.effects import without_effect_in_all
-    from nadi.errors import ConfigError
     from nadi.launching.slurm import shard_of
     from nadi.studies.sweeps import earlier_outcomes, finish, outcome_text, read_sweep, run_points
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from nadi.terminal import say
+from nadi.terminal import console, say
 
 if TYPE_CHECKING:
     from nadi.api.running import RunRequest
@@ -27,8 +27,6 @@ def print_table(renderable: object) -> None:
     Args:
         renderable: An object that rich prints: a table, a text or a group.
     """
-    from nadi.terminal import console
-
     console().print(renderable)
 
 

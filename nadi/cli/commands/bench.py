@@ -21,9 +21,9 @@ from nadi.cli.output import print_document, print_json, print_table
 from nadi.compiling import defect_text
 from nadi.configuration import MAX_SEED
 from nadi.errors import ConfigError
-from nadi.inputs.units import GIB, MIB
+from nadi.inputs.units import GIB, MIB, parse_bytes_within
 from nadi.launching.installation import code_command
-from nadi.terminal import FittedTable, facts, name_column
+from nadi.terminal import FittedTable, buffer_text, facts, name_column
 
 MAX_RUNS = 10_000
 _NAME = "Benchmark: permutation, roce, allreduce, hierarchical, pairs, flow, coupled, reuse, or trace (of files)."
@@ -67,7 +67,6 @@ def bench(
 
     ranks = connected_ranks(os.environ)
     from nadi.inputs.limits import MAX_BYTES
-    from nadi.inputs.units import parse_bytes_within
     from nadi.launching.progress import progress
     from nadi.launching.ranks import together
     from nadi.launching.workers import Workers
@@ -102,8 +101,6 @@ def bench(
 
 def _figures_table(bench_name: str, figures: dict[str, Any], num_runs: int) -> FittedTable:
     """Return the table of the figures of `run_bench`."""
-    from nadi.terminal import buffer_text
-
     rows = [
         ("packet-hops", f"{figures['packet_hops']:,} in {figures['wall_s']:.3f} s (fastest of {num_runs})"),
         ("packet-hops/s", f"{figures['packet_hops_per_s'] / 1e6:.2f} M"),
@@ -119,8 +116,6 @@ def _figures_table(bench_name: str, figures: dict[str, Any], num_runs: int) -> F
 
 def _flows_table(figures: dict[str, Any]) -> FittedTable:
     """Return the table of the figures of `run_flow_bench`."""
-    from nadi.terminal import buffer_text
-
     rows = [
         ("flow events", f"{figures['flow_events']:,} in {figures['wall_s']:.3f} s (fastest of {figures['runs']})"),
         ("messages", f"{figures['messages']:,}"),

@@ -13,7 +13,7 @@ from nadi.cli.output import check_outputs, print_document, print_json, print_tab
 from nadi.configuration import MAX_GPUS, MAX_SEED, MAX_WORKERS
 from nadi.errors import ConfigError
 from nadi.inputs.errors import NadiError
-from nadi.launching.ending import unwound
+from nadi.launching.ending import INTERRUPTED, unwound
 from nadi.terminal import say
 
 if TYPE_CHECKING:
@@ -144,7 +144,6 @@ def _planned(requests: "Mapping[str, PlanRequest]", folder: Path | None, *, quie
 
     An unfinished search is kept in the folder of results, if there is one, and continues there.
     """
-    from nadi.launching.ending import INTERRUPTED
     from nadi.launching.progress import progress
     from nadi.studies.planner import ProgressFile, answer_document, rank_plans
 
@@ -170,7 +169,6 @@ def _answer(
     as_json: bool,
 ) -> None:
     """Compute the answers, show them, and write them into a folder, which is checked first, and their charts."""
-    from nadi.launching.ending import unwound
     from nadi.reports.pages import write_page
     from nadi.reports.staging import staged
     from nadi.studies.planner import plan_page, plan_table

@@ -18,7 +18,7 @@ from nadi.cli.output import print_json, print_table, run_and_report
 from nadi.configuration import MAX_WORKERS
 from nadi.errors import ConfigError, OutputError
 from nadi.inputs import plug_ins
-from nadi.terminal import say
+from nadi.terminal import Terminal, facts, say, time_text
 
 if TYPE_CHECKING:
     from nadi.launching.progress import Status
@@ -234,7 +234,6 @@ def watch(
     from nadi.launching.checkpoints import PARTIAL
     from nadi.launching.progress import RENEW_EVERY_S
     from nadi.reports.staging import Watch, partial_metrics
-    from nadi.terminal import Terminal, facts
 
     watched, said_s = Watch(folder), 0.0
     is_live = sys.stdout.isatty() and not once and not as_json
@@ -277,8 +276,6 @@ def _document(sight: "Sight", partial: dict[str, Any] | None) -> dict[str, Any]:
 
 def _partial_rows(tables: Path, partial: dict[str, Any]) -> list[tuple[str, str]]:
     """Return labels and values of the results until the last checkpoint, whose tables are in the folder `tables`."""
-    from nadi.terminal import time_text
-
     rows = [("so far", f"the first {time_text(partial['simulated_ps'])}; tables in {tables}")]
     if "steps_done" in partial:
         rows.append(("steps", f"{partial['steps_done']} of {partial['steps']} done"))
@@ -307,7 +304,6 @@ def _state_text(folder: Path, sight: "Sight") -> str:
 def _rows(status: "Status") -> list[tuple[str, str]]:
     """Return labels and values of what a run has reported."""
     from nadi.launching.progress import duration_text
-    from nadi.terminal import time_text
 
     rows = []
     if status.simulated_ps is not None:

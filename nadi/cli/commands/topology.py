@@ -10,11 +10,10 @@ from typer.core import TyperGroup
 
 from nadi.cli.options import AsJson, FiguresFolder, Force, Overrides, RunFolder, Spec, methods, named_path
 from nadi.cli.output import check_outputs, print_document, print_json, print_table, print_with_page
-from nadi.terminal import say
+from nadi.terminal import FittedTable, TableColumn, facts, name_column, say, text_column, time_text
 
 if TYPE_CHECKING:
     from nadi.partition import PartitionReport
-    from nadi.terminal import FittedTable
 
 Out = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", parser=named_path, help="TOML file to write.")]
 
@@ -43,7 +42,6 @@ def register(app: typer.Typer) -> None:
 def list_(as_json: AsJson = False) -> None:
     """List all topologies and their parameters."""
     from nadi import topologies
-    from nadi.terminal import FittedTable, TableColumn, name_column, text_column
 
     known = topologies.topologies()
     if as_json:
@@ -62,7 +60,6 @@ def list_(as_json: AsJson = False) -> None:
 
 def clusters_(as_json: AsJson = False) -> None:
     """List all clusters: fabrics with their GPUs and settings."""
-    from nadi.terminal import FittedTable, TableColumn, name_column, text_column
     from nadi.topologies.clusters import clusters
 
     known = clusters().values()
@@ -81,7 +78,6 @@ def show(spec: Spec, force: Force = False, as_json: AsJson = False) -> None:
     from nadi import topologies
     from nadi.reports.text.network import labelled
     from nadi.simulation.assembly.resource_checks import check_fabric
-    from nadi.terminal import facts
 
     check_fabric(spec, force=force)
     graph = topologies.build(spec)
@@ -164,14 +160,12 @@ def partition(
         say(f"plot: {plot}", err=as_json)
 
 
-def parts_table(report: "PartitionReport") -> "FittedTable":
+def parts_table(report: "PartitionReport") -> FittedTable:
     """Return a table with a row per part.
 
     Args:
         report: The parts with their weights and cut links.
     """
-    from nadi.terminal import FittedTable, name_column
-
     columns = name_column("part"), ("NPUs", 2), ("switches", 3), ("events", 1), "share"
     table = FittedTable(f"{report.parts} parts by {report.method}", *columns)
     rows = zip(report.npus, report.switches, report.events, report.share, strict=True)
@@ -180,14 +174,12 @@ def parts_table(report: "PartitionReport") -> "FittedTable":
     return table
 
 
-def facts_table(report: "PartitionReport") -> "FittedTable":
+def facts_table(report: "PartitionReport") -> FittedTable:
     """Return the predictions about the partition, a row per quantity.
 
     Args:
         report: The parts with their weights and cut links.
     """
-    from nadi.terminal import facts, time_text
-
     source = "in the earlier run" if report.duration_is_given else "by its busiest link; a run is hardly shorter"
     rows = [
         ("balance", f"{report.balance:.3f}, events of the busiest part over the mean"),
@@ -201,15 +193,13 @@ def facts_table(report: "PartitionReport") -> "FittedTable":
     return facts("", rows)
 
 
-def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, str]) -> "FittedTable":
+def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, str]) -> FittedTable:
     """Return a table with a row per method; notes give the errors of methods that failed.
 
     Args:
         reports: The report of each method that succeeded, by name.
         failures: The error of each method that failed, by name.
     """
-    from nadi.terminal import FittedTable, name_column
-
     parts = next(iter(reports.values())).parts
     cuts = ("cut links", 4), ("cut packets", 1), ("lookahead", 2)
     windows = ("windows", 5), ("events/window", 3), ("minimum events", 6)
@@ -225,8 +215,6 @@ def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, 
 
 def _lookahead(report: "PartitionReport") -> str:
     """Return the time that parts can run ahead of each other in words."""
-    from nadi.terminal import time_text
-
     return time_text(report.lookahead_ps) if report.cut_links else _NO_CUT
 
 
@@ -326,7 +314,6 @@ def fidelities(as_json: AsJson = False) -> None:
 def controls(as_json: AsJson = False) -> None:
     """List all congestion controls and their parameters."""
     from nadi.simulation.network_settings import controls as known_controls
-    from nadi.terminal import FittedTable, TableColumn, name_column, text_column
 
     known = known_controls()
     if as_json:

@@ -22,7 +22,7 @@ from nadi.insight.metrics import METRICS, metrics_of, ranking_metric
 from nadi.insight.runs import Run
 from nadi.launching.installation import nadi_command
 from nadi.launching.slurm import array_script
-from nadi.studies.sweeps.page import MAX_PRINTED, points_table
+from nadi.studies.sweeps.page import MAX_PRINTED, points_page, points_table
 from nadi.studies.sweeps.points import Point, SweepDefinition, Value, read_sweep, settings_of, toml
 
 if TYPE_CHECKING:
@@ -253,7 +253,6 @@ def finish(
 
     from nadi.reports.figures import write_figures
     from nadi.reports.pages import write_page
-    from nadi.studies.sweeps.page import points_page
 
     result = results_table(sweep, sweep_folder, outcomes)
     forget_failures(sweep, sweep_folder, outcomes)

@@ -15,9 +15,9 @@ import typer
 from nadi.cli.options import Force, Prefix, Quiet, TracesOut, cluster_names, model_names, named_path
 from nadi.configuration import MAX_SEED, MAX_SEQUENCES, MAX_TOKENS
 from nadi.errors import ConfigError
-from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, parse_rate_within, parse_time_within
 from nadi.launching.ending import unwound
-from nadi.terminal import say
+from nadi.terminal import amount_text, say
 
 if TYPE_CHECKING:
     from nadi.simulation.closed_forms import Curve
@@ -341,7 +341,6 @@ def bursty(
 def _random(process: str, npus: int, load: float, rate: str, duration: str, size: str, seed: int) -> "Traffic":
     """Return messages to random NPUs at the times of an arrival process, and the load that they offer."""
     from nadi.inputs.limits import LONGEST_PS, MEMORY_RATE_BPS
-    from nadi.inputs.units import parse_rate_within, parse_time_within
     from nadi.workload.generators import point_to_point
 
     rate_bps, duration_ps = parse_rate_within(rate, MEMORY_RATE_BPS), parse_time_within(duration, LONGEST_PS)
@@ -366,7 +365,6 @@ def _traffic(pattern: Callable[..., "Traffic"]) -> Callable[..., None]:
     ) -> None:
         made, more = pattern(**own)
         from nadi.simulation.assembly.resource_checks import check_trace
-        from nadi.terminal import amount_text
         from nadi.workload.generators.point_to_point import NODE_BYTES, write
 
         check_trace(made.nodes, fewer="NPUs or messages", node_bytes=NODE_BYTES, force=force)
