@@ -162,10 +162,10 @@ def test_rank_0_says_that_mpi4py_is_missing(monkeypatch):
 
 CONNECT = """
 import os, sys
-from nadi.launching import launcher
+from nadi.launching import ranks
 try:
-    world = launcher.connect(os.environ)
-except launcher.LauncherError as error:
+    world = ranks.connect(os.environ)
+except ranks.LauncherError as error:
     sys.stderr.write(f"{error}\\n" if str(error) else "")
     sys.exit(error.exit_code)
 sys.stdout.write(f"{world.Get_size() if world else None}\\n")
