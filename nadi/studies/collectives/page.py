@@ -115,16 +115,12 @@ def sweep_page(sweep: CollectiveSweep) -> pages.Page:
     settings = {"seed": sweep.seed} | ({"matrix": sweep.matrix} if sweep.matrix else {})
     values = [[key, str(value)] for key, value in (network | settings).items()]
     rows = [pages.from_terminal(sweep_table(sweep))]
-    headings = [
-        pages.Heading("key", "Key of [network], or of the sweep.", is_text=True),
-        pages.Heading("value", is_text=True),
-    ]
+    key_heading = pages.Heading("key", "Key of [network], or of the sweep.", is_text=True)
+    settings_table = pages.Table("[network]", [key_heading, pages.Heading("value", is_text=True)], values)
     sections = [
         pages.PageSection("fastest", "Fastest", "Fastest algorithm by size.", parts),
         pages.PageSection("rows", "All rows", "Times and bandwidths as nccl-tests counts them.", rows),
-        pages.PageSection(
-            "settings", "Settings", "Network settings of the runs.", [pages.Table("[network]", headings, values)]
-        ),
+        pages.PageSection("settings", "Settings", "Network settings of the runs.", [settings_table]),
     ]
     page = pages.Page(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", lead, sections)
     return page.with_error_bars(bar.document() for bar in sweep.error_bars)
