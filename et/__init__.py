@@ -24,5 +24,4 @@ from nadi.et.schema import (
     recv_node,
     send_node,
 )
-from nadi.et.table import ComposedNames, NameTable, TraceTable, TraceTables
-from nadi.et.table_writer import write_table
+from nadi.et.table import ComposedNames, NameTable, TraceTable, TraceTables, write_table

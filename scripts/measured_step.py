@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from nadi.cli.main import main as nadi
 
-LATE = "(ranks that begin earlier)"  # the node with which a rank waits until it begins (et.pytorch.conversion)
+LATE = "(ranks that begin earlier)"  # the node with which a rank waits until it begins (et.pytorch)
 
 
 class Rank(NamedTuple):

@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright
 
 import nadi
 from nadi.insight.runs import Run
-from nadi.reports.pages.page import Page, write_page
+from nadi.reports.pages import Page, write_page
 from nadi.reports.pages.report import report
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "report.png"

@@ -16,7 +16,7 @@ from hypothesis import settings
 from nadi.cli.main import main
 from nadi.et import decoder
 from nadi.launching.installation import nadi_command
-from nadi.studies.sweeps import running
+from nadi.studies import sweeps
 from tests import durations
 from tests.budgets import bounded
 from tests.needs import SHARED
@@ -167,8 +167,8 @@ def points_in_this_process():
         yield run
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "_processes", commands)
-        patch.setattr(running, "ThreadPoolExecutor", _Inline)
+        patch.setattr(sweeps, "_processes", commands)
+        patch.setattr(sweeps, "ThreadPoolExecutor", _Inline)
         yield
 
 

@@ -1,6 +1,6 @@
 """Every algorithm that does a collective on a fabric."""
 
-from nadi.simulation.assembly.engine_inputs import engine_inputs
+from nadi.simulation.assembly import engine_inputs
 from nadi.workload import WorkloadError, algorithms_of, collective_program, collectives
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nadi.et.checking.check import Check, CheckContext, Sources, open_trace
+from nadi.et.checking import Check, CheckContext, Sources, open_trace
 from nadi.et.checking.finding import CheckReport
 from nadi.et.errors import TraceError
 from nadi.inputs import plug_ins

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import UNKNOWN, WHOLE, Check, CheckContext, CheckedTrace
+from nadi.et.checking import UNKNOWN, WHOLE, Check, CheckContext, CheckedTrace
 from nadi.et.checking.finding import NOTE, WARNING, Example, Finding
 from nadi.et.schema import CollectiveCommType
 from nadi.inputs.arrays import Int64

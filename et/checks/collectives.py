@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import UNEVEN, UNKNOWN, WHOLE, Check, CheckContext, CheckedTrace
+from nadi.et.checking import UNEVEN, UNKNOWN, WHOLE, Check, CheckContext, CheckedTrace
 from nadi.et.checking.finding import ERROR, NOTE, Example, Finding
 from nadi.et.checking.matching import are_alike, first_difference, sequence_digests
 from nadi.et.reader import collective_name

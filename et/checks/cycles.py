@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from nadi.et.checking.check import Check, OpenedTrace
+from nadi.et.checking import Check, OpenedTrace
 from nadi.et.checking.finding import ERROR, MAX_EXAMPLES, Example, Finding
 
 LOOKS_FOR = "dependencies that close a cycle, with its path"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import Check, OpenedTrace
+from nadi.et.checking import Check, OpenedTrace
 from nadi.et.checking.finding import ERROR, MAX_EXAMPLES, Example, Finding
 
 LOOKS_FOR = "dependencies on nodes that the file lacks"

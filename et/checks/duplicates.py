@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from nadi.et.checking.check import Check, OpenedTrace
+from nadi.et.checking import Check, OpenedTrace
 from nadi.et.checking.finding import ERROR, Finding, at_nodes
 
 LOOKS_FOR = "ids that occur more than once in a file"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import Check, CheckedTrace
+from nadi.et.checking import Check, CheckedTrace
 from nadi.et.checking.finding import ERROR, NOTE, WARNING, Finding, at_nodes
 from nadi.et.schema import NodeType
 

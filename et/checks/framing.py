@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from nadi.et.checking.check import Check, OpenedTrace
+from nadi.et.checking import Check, OpenedTrace
 from nadi.et.checking.finding import ERROR, Example, Finding
 
 LOOKS_FOR = "files that are truncated or of another kind, and nodes with meaningless values"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import ALL, UNKNOWN, Check, CheckContext, CheckedTrace
+from nadi.et.checking import ALL, UNKNOWN, Check, CheckContext, CheckedTrace
 from nadi.et.checking.finding import ERROR, NOTE, WARNING, Example, Finding
 
 LOOKS_FOR = "groups that neither the group file nor METADATA nodes define, their members, and groups of one"

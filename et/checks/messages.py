@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import Check, CheckContext, CheckedTrace
+from nadi.et.checking import Check, CheckContext, CheckedTrace
 from nadi.et.checking.finding import ERROR, Example, Finding
 from nadi.et.checking.matching import MessageSums, by_pair, message_sums
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import Check, CheckedTrace
+from nadi.et.checking import Check, CheckedTrace
 from nadi.et.checking.finding import ERROR, Finding, at_nodes
 from nadi.et.checking.matching import lack_peers, wrong_owners
 from nadi.inputs.limits import TAGS

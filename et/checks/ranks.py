@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import Check
+from nadi.et.checking import Check
 from nadi.et.checking.finding import MAX_EXAMPLES, WARNING, Example, Finding
 
 LOOKS_FOR = "NPUs without a trace"

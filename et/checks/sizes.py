@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import UNEVEN, Check, CheckedTrace
+from nadi.et.checking import UNEVEN, Check, CheckedTrace
 from nadi.et.checking.finding import ERROR, WARNING, Finding, at_nodes
 from nadi.et.reader import collective_name
 from nadi.et.schema import CollectiveCommType, NodeType

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import UNEVEN, UNKNOWN, Check, CheckContext, CheckedTrace
+from nadi.et.checking import UNEVEN, UNKNOWN, Check, CheckContext, CheckedTrace
 from nadi.et.checking.finding import ERROR, Example, Finding
 from nadi.et.checking.matching import mixed
 from nadi.et.order import occurrence

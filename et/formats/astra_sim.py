@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nadi.et.formats import simai
-from nadi.et.layers.convert import LAYER_OPTIONS, Dialect, first_words, traces_of_layers
+from nadi.et.layers import LAYER_OPTIONS, Dialect, first_words, traces_of_layers
 from nadi.et.table import TraceTables
 
 TITLE = "a workload of layers of ASTRA-sim 1.0"

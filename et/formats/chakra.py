@@ -8,8 +8,7 @@ from nadi import inputs
 from nadi.et.errors import TraceError, advising
 from nadi.et.files import GROUPS_NAME, Groups, files_of_npus, prefix_of, read_groups
 from nadi.et.reader import read_trace
-from nadi.et.table import LazyTraces, TraceTable, TraceTables
-from nadi.et.table_writer import write_table
+from nadi.et.table import LazyTraces, TraceTable, TraceTables, write_table
 
 NAME = "chakra"
 TITLE = "Chakra traces, NAME.<npu>.et"

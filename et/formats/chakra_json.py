@@ -31,8 +31,7 @@ from nadi.et.formats.chakra import groups_in, is_strict, write_groups
 from nadi.et.framing import split_frames
 from nadi.et.reader import table_of
 from nadi.et.schema import KINDS, AttributeProto, GlobalMetadata, Node, NodeType, RawNode, attribute
-from nadi.et.table import LazyTraces, TraceTable, TraceTables
-from nadi.et.table_writer import frames_of
+from nadi.et.table import LazyTraces, TraceTable, TraceTables, frames_of
 
 NAME = "json"
 TITLE = "Chakra traces as JSON, NAME.<npu>.json"

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nadi.et.pytorch import kineto
-from nadi.et.pytorch.conversion import convert
+from nadi.et.pytorch import convert, kineto
 from nadi.et.table import TraceTables
 
 TITLE = "host execution traces and Kineto traces of PyTorch, JSON"

@@ -6,7 +6,7 @@ Source: SimAI, astra-sim-alibabacloud/astra-sim/workload/Workload.cc; AICB, SimA
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nadi.et.layers.convert import LAYER_OPTIONS, Dialect, first_words, traces_of_layers
+from nadi.et.layers import LAYER_OPTIONS, Dialect, first_words, traces_of_layers
 from nadi.et.table import TraceTables
 
 TITLE = "a workload of layers of SimAI (AICB)"

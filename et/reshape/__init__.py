@@ -6,5 +6,4 @@ All of them work on the bytes of nodes, so that what no column of a TraceTable t
 from nadi.et.communications import LANES, NO_LANE, Key, lanes_of
 from nadi.et.files import TraceFile, companions, find_files
 from nadi.et.reshape.merging import merge, read_index, split
-from nadi.et.reshape.reducing import ReduceResult, reduce_trace
-from nadi.et.reshape.slicing import Selection, SliceResult, slice_traces
+from nadi.et.reshape.parts import ReduceResult, Selection, SliceResult, reduce_trace, slice_traces

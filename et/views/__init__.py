@@ -12,7 +12,7 @@ from nadi.et.communications import LANES, NO_LANE, Rank, communications_of, lane
 from nadi.et.errors import TraceError
 from nadi.et.order import bridge, children, topological_order
 from nadi.et.reader import collective_name
-from nadi.et.reshape.slicing import matching
+from nadi.et.reshape.parts import matching
 from nadi.et.schema import NodeType
 from nadi.et.table import TraceTable
 from nadi.inputs.arrays import Mask

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from nadi.api import running
 from nadi.configuration import MAX_GPUS, MAX_SEED, MAX_WORKERS
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
+from nadi.launching.progress import progress as shown
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -69,30 +71,27 @@ def simulate(
         ConfigError, TraceError, WorkloadError, TopologyError: The input is wrong; the message is one line.
         pdes.RunError: The run failed.
     """
-    from nadi.api.running import run as finished
-    from nadi.api.running import run_request
-    from nadi.api.values import with_schedules, with_topology, with_workload
     from nadi.configuration.run_file import put_over
 
     settings_tree: Mapping[str, Any] = {} if run is None or isinstance(run, (str, Path)) else run
     settings_tree = put_over(settings_tree, sections)
     npus = None
     if topology is not None:
-        settings_tree, npus = with_topology(settings_tree, topology)
+        settings_tree, npus = running.with_topology(settings_tree, topology)
     if workload is not None:
-        settings_tree = with_workload(settings_tree, workload, groups, npus)
+        settings_tree = running.with_workload(settings_tree, workload, groups, npus)
     elif groups is not None:
         raise ConfigError("groups: found without traces of each NPU in workload; expected both or neither")
     if schedules:
-        settings_tree = with_schedules(settings_tree, schedules)
+        settings_tree = running.with_schedules(settings_tree, schedules)
     file = Path(run) if isinstance(run, (str, Path)) else None
     given = None if resume and not settings_tree else settings_tree
     out, resume = (None if path is None else Path(path) for path in (out, resume))
-    request = run_request(file, (), given, out=out, resume=resume)
+    request = running.run_request(file, (), given, out=out, resume=resume)
     is_temporary = request.folder is None
     folder = request.folder or Path(tempfile.mkdtemp(prefix="nadi-"))
     try:
-        finished(request._replace(folder=folder), force=force, quiet=not progress)
+        running.run(request._replace(folder=folder), force=force, quiet=not progress)
     except BaseException:
         if is_temporary:
             shutil.rmtree(folder, ignore_errors=True)
@@ -177,7 +176,6 @@ def plan(
     """
     from dataclasses import replace
 
-    from nadi.launching.progress import progress as shown
     from nadi.studies.planner import MemoryReserve, answer_document, plan_request, rank_plans
 
     _check_within("gpus", gpus, 1, MAX_GPUS, whole=True)
@@ -246,15 +244,13 @@ def collective(
         ConfigError, TopologyError, WorkloadError: An argument is wrong; the message is one line.
         pdes.RunError: A simulation failed.
     """
-    from nadi.api.studies import CollectiveRequest, time_collective
-    from nadi.launching.progress import progress as shown
     from nadi.launching.workers import Workers
 
     _check_within("seed", seed, 0, MAX_SEED, whole=True)
     _check_within("workers", workers, 1, MAX_WORKERS, whole=True)
     by_fidelity = {"fidelity": fidelity} if fidelity else {}
     sections = {"network": {**(network or {}), **by_fidelity}, "system": system or {}}
-    request = CollectiveRequest(
+    request = running.CollectiveRequest(
         kind,
         str(topology),
         sizes,
@@ -266,7 +262,7 @@ def collective(
         out=None if out is None else Path(out),
     )
     own = Workers(workers=workers)
-    return time_collective(request, own, lambda: shown(quiet=not progress), force=force).document()
+    return running.time_collective(request, own, lambda: shown(quiet=not progress), force=force).document()
 
 
 def sweep(
@@ -298,12 +294,9 @@ def sweep(
         ConfigError: An argument or the sweep file is wrong. A point that fails is a row with an `error`.
         OutputError: Results cannot be written.
     """
-    from nadi.api.studies import SweepRequest, run_sweep
-    from nadi.launching.progress import progress as shown
-
     _check_within("jobs", jobs, 1, _MAX_JOBS, whole=True)
-    request = SweepRequest(Path(file), Path(out), jobs, shard, merge)
-    table = run_sweep(request, lambda: shown(quiet=not progress), force=force).table
+    request = running.SweepRequest(Path(file), Path(out), jobs, shard, merge)
+    table = running.run_sweep(request, lambda: shown(quiet=not progress), force=force).table
     return [] if table is None else table.to_pylist()
 
 
@@ -323,12 +316,11 @@ def open_network(topology: "Mapping[str, Any] | Graph | nx.Graph[Any] | str", **
         ConfigError: A key is unknown, its value wrong, or the fabric does not suit the model.
         TopologyError: The fabric is wrong.
     """
-    from nadi.api.values import with_topology
     from nadi.configuration.run_file import load_config
     from nadi.simulation.assembly.reading import WorkReader
     from nadi.simulation.open_network import open_network as opened
 
-    sections, _ = with_topology({"workload": {"traces": "."}, "network": network}, topology)
+    sections, _ = running.with_topology({"workload": {"traces": "."}, "network": network}, topology)
     reader = WorkReader.of(load_config(None, sections=sections), force=True)
     return opened(reader.graph, reader.fitted_settings())
 

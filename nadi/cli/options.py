@@ -18,8 +18,8 @@ from nadi.errors import ConfigError
 from nadi.inputs import plug_ins
 
 if TYPE_CHECKING:
+    from nadi.launching.ranks import RankGather
     from nadi.launching.workers import Backend
-    from nadi.launching.world import RankGather
 
 _BENCHES = ("permutation", "allreduce", "hierarchical", "roce", "pairs", "flow", "coupled", "reuse", "trace")
 

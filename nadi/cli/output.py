@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from nadi.terminal import say
+from nadi.terminal import console, say
 
 if TYPE_CHECKING:
     from nadi.api.running import RunRequest
-    from nadi.launching.world import RankGather
+    from nadi.launching.ranks import RankGather
     from nadi.simulation.run import FinishedRun
 
 
@@ -27,8 +27,6 @@ def print_table(renderable: object) -> None:
     Args:
         renderable: An object that rich prints: a table, a text or a group.
     """
-    from nadi.terminal import console
-
     console().print(renderable)
 
 
@@ -54,7 +52,7 @@ def check_outputs(out: Path | None, figures: Path | None) -> None:
         figures: Folder of the figures; None = no figures.
     """
     from nadi.reports.figures import check_figures
-    from nadi.reports.pages.page import check_page
+    from nadi.reports.pages import check_page
 
     if out:
         check_page(out)
@@ -81,7 +79,7 @@ def print_with_page(
         figures: Folder of the charts; None = no charts.
         as_json: Whether to print JSON, so that other lines go to standard error.
     """
-    from nadi.reports.pages.page import write_page
+    from nadi.reports.pages import write_page
 
     page: Any = page_of() if out or figures else None
     if out:

@@ -1,4 +1,4 @@
-"""Files that a configuration reads, and their hashes; `named_files` declares which keys name files."""
+"""Files that a configuration reads, and their hashes; `values.NamesFiles` declares which keys name files."""
 
 import hashlib
 import os
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nadi import inputs
-from nadi.configuration.named_files import NamesFiles, naming_keys
 from nadi.configuration.run_config import RunConfig
+from nadi.configuration.values import NamesFiles, naming_keys
 from nadi.errors import ConfigError
 from nadi.inputs import plug_ins
 from nadi.workload import Exchange, alone

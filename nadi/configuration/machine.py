@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from nadi.configuration import named_files
+from nadi.configuration import values
 from nadi.configuration.conditions import GPU, MODELLED, NUM_OPS, OPERATORS, OWN_REMOTE, TENSORS, WHOLE_MESSAGES, needs
 from nadi.configuration.values import FilePath, GivenGraph, OptionalFlops, OptionalRate, Section, Time
 from nadi.errors import ConfigError
@@ -38,22 +38,22 @@ FOREVER = 1 << 62  # time in picoseconds after the end of any run
 class TopologySection(Section):
     """The fabric: exactly one of spec, name, file and cluster, or a fabric that Python gives."""
 
-    spec: Annotated[str | None, named_files.SPEC] = Field(
+    spec: Annotated[str | None, values.SPEC] = Field(
         None, description='topology with parameters, "fat-tree:k=4,rate=100Gbps"'
     )
-    name: Annotated[str | None, named_files.TOPOLOGY] = Field(
+    name: Annotated[str | None, values.TOPOLOGY] = Field(
         None, description="name of a topology; params has its parameters"
     )
-    params: Annotated[dict[str, Any], named_files.PARAMS] = Field(
+    params: Annotated[dict[str, Any], values.PARAMS] = Field(
         {}, description="parameters of the topology name, or replacements of spec's parameters"
     )
-    file: Annotated[FilePath | None, named_files.FILE] = Field(
+    file: Annotated[FilePath | None, values.FILE] = Field(
         None, description="path of a network file, as `nadi topology build` writes it"
     )
     graph: GivenGraph = Field(
         None, description="fabric that Python gives (docs/reference/python.md); results contain a text"
     )
-    cluster: Annotated[str | None, named_files.CLUSTER] = Field(
+    cluster: Annotated[str | None, values.CLUSTER] = Field(
         None, description='cluster by name or file, with parameters of its fabric: "selene:rate=100Gbps"'
     )
     gpus: int | None = Field(None, ge=1, le=MAX_NODES, description="number of GPUs of the cluster; default: all")
@@ -108,12 +108,12 @@ class ComputeSection(Section):
     peak_flops: Annotated[OptionalFlops, needs(MODELLED, NUM_OPS)] = Field(
         None, description='floating-point operations per second, "312TFLOPS"'
     )
-    gpu: Annotated[str | None, named_files.GPU, needs(MODELLED, GPU)] = Field(
+    gpu: Annotated[str | None, values.GPU, needs(MODELLED, GPU)] = Field(
         None,
         description="GPU that runs operators: a name (`nadi workload gpus` lists them) or the path of a TOML file; "
         'with parameters as "h100:power=500W,memory=2.4TB/s"',
     )
-    tables: Annotated[tuple[str, ...], named_files.TABLES, needs(MODELLED, OPERATORS)] = Field(
+    tables: Annotated[tuple[str, ...], values.TABLES, needs(MODELLED, OPERATORS)] = Field(
         (), description="tables of measured times of operators: names, or paths of CSV or Parquet files"
     )
     vendor_tables: Annotated[bool, needs(MODELLED, OPERATORS)] = Field(
@@ -121,7 +121,7 @@ class ComputeSection(Section):
         description="whether operators that `tables` does not have take their times from NVIDIA's measured tables; "
         "they need the package aiconfigurator-core",
     )
-    scale_from: Annotated[str | None, named_files.GPU, needs(MODELLED, OPERATORS)] = Field(
+    scale_from: Annotated[str | None, values.GPU, needs(MODELLED, OPERATORS)] = Field(
         None, description="GPU whose measured times are scaled if the tables have no times of gpu"
     )
     efficiency: Annotated[
@@ -181,7 +181,7 @@ class MemorySection(Section):
 class EnergySection(Section):
     """Source of powers and prices."""
 
-    table: Annotated[FilePath | None, named_files.FILE] = Field(
+    table: Annotated[FilePath | None, values.FILE] = Field(
         None, description="TOML file of powers and prices that replace the default ones"
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pydantic import BaseModel, Field, PrivateAttr, create_model, model_validator
 
-from nadi.configuration import MAX_JOBS, named_files
+from nadi.configuration import MAX_JOBS, values
 from nadi.configuration.machine import ComputeSection, EnergySection, FaultSection, MemorySection, TopologySection
 from nadi.configuration.sections import (
     EngineSection,
@@ -142,14 +142,14 @@ class RunConfig(Section):
                     yield place, each
                     yield from ((f"{place}.{key}", inner) for key, inner in each if isinstance(inner, BaseModel))
 
-    def with_paths(self, change: named_files.Change) -> Self:
+    def with_paths(self, change: values.Change) -> Self:
         """Return the configuration with a change applied to each path that it names."""
         sections: dict[str, Any] = {}
         for name, section in self:
             if isinstance(section, BaseModel):
-                sections[name] = named_files.with_paths(section, change)
+                sections[name] = values.with_paths(section, change)
             elif isinstance(section, tuple):
-                sections[name] = tuple(named_files.with_paths(each, change) for each in section)
+                sections[name] = tuple(values.with_paths(each, change) for each in section)
         return self.model_copy(update=sections)
 
     def with_paths_from(self, folder: Path) -> Self:

@@ -11,9 +11,9 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 
 from nadi import inputs
-from nadi.configuration.named_files import NamesFiles, naming_keys
 from nadi.configuration.run_config import RunConfig, validated
 from nadi.configuration.sections import ECN_KEYS, FABRIC_KEYS, PFC_KEYS, given_default, known_model
+from nadi.configuration.values import NamesFiles, naming_keys
 from nadi.errors import ConfigError
 from nadi.inputs.documents import read_toml, refuse_other_kinds
 from nadi.inputs.files import MAX_KEY_PARTS

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from nadi.configuration import MAX_RESENDS, MAX_RETRIES, MAX_SEED, MAX_WORKERS, named_files, values
+from nadi.configuration import MAX_RESENDS, MAX_RETRIES, MAX_SEED, MAX_WORKERS, values
 from nadi.configuration import conditions as when
 from nadi.configuration.conditions import FABRIC_KEYS, Needs, needs
 from nadi.configuration.values import Section
@@ -70,7 +70,7 @@ def _engine_if(key: str, **limits: Any) -> Any:  # noqa: ANN401 - as pydantic's 
 class SystemSection(Section):
     """Algorithms and scheduling of collectives."""
 
-    collectives: Annotated[dict[str, str], named_files.ALGORITHMS] = Field(
+    collectives: Annotated[dict[str, str], values.ALGORITHMS] = Field(
         {}, description='algorithm per kind, all-reduce = "ring"; other kinds use the default'
     )
     concurrent_collectives: StrictBool = _engine("concurrent_collectives")
@@ -118,7 +118,7 @@ def _known_fidelity(name: object) -> object:
 class _NetworkModelSection(Section):
     """The model of the network."""
 
-    fidelity: Annotated[str, BeforeValidator(_known_fidelity), named_files.FIDELITY] = _engine("fidelity")
+    fidelity: Annotated[str, BeforeValidator(_known_fidelity), values.FIDELITY] = _engine("fidelity")
 
 
 def _of_model(setting: Setting) -> tuple[Any, Any]:
@@ -185,16 +185,14 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     class_weights: Annotated[tuple[values.Weight, ...] | None, needs(when.SHARED, when.CLASSES, when.WEIGHTED)] = (
         _engine_if("class_weights", min_length=2, max_length=2)
     )
-    discipline: Annotated[str | None, named_files.DISCIPLINE, needs(when.SHARED, when.CLASSES)] = _engine_if(
-        "discipline"
-    )
+    discipline: Annotated[str | None, values.DISCIPLINE, needs(when.SHARED, when.CLASSES)] = _engine_if("discipline")
     p2p_class: Annotated[Literal[0, 1] | None, needs(when.SHARED)] = _engine_if("p2p_class")
-    congestion_control: Annotated[str, named_files.CONTROL] = _engine("congestion_control")
+    congestion_control: Annotated[str, values.CONTROL] = _engine("congestion_control")
     congestion: Annotated[dict[str, FiniteFloat], needs(when.CONTROL)] = Field(
         {}, description="parameters of the congestion control"
     )
     cnp_interval: Annotated[values.Time, needs(when.NOTIFIED)] = _engine("cnp_interval")
-    load_balancing: Annotated[str, named_files.BALANCING, Needs((when.BALANCED,), whatever_model=True)] = _engine(
+    load_balancing: Annotated[str, values.BALANCING, Needs((when.BALANCED,), whatever_model=True)] = _engine(
         "load_balancing"
     )
     flowlet_gap: Annotated[values.Time, needs(when.FLOWLETS)] = _engine("flowlet_gap")
@@ -316,10 +314,10 @@ class EngineSection(Section):
     workers: Annotated[int, needs(when.DIVIDED)] = _engine("workers", ge=1, le=MAX_WORKERS)
     share_memory: Annotated[bool, needs(when.DIVIDED)] = _engine("share_memory")
     lps_per_worker: Annotated[int, needs(when.DIVIDED)] = _engine("lps_per_worker", ge=1, le=MAX_WORKERS)
-    partitioner: Annotated[str, named_files.PARTITIONER, needs(when.DIVIDED)] = Field(
+    partitioner: Annotated[str, values.PARTITIONER, needs(when.DIVIDED)] = Field(
         DEFAULT_METHOD, description="method that divides the fabric; docs/explanation/parallel.md lists the methods"
     )
-    weights: Annotated[str, named_files.results_or(*WEIGHT_SOURCES), needs(when.DIVIDED)] = Field(
+    weights: Annotated[str, values.results_or(*WEIGHT_SOURCES), needs(when.DIVIDED)] = Field(
         "traces", description='source of the weights for the division: "traces", "fabric" or an earlier run\'s folder'
     )
     checkpoint: Annotated[values.WallTime, needs(when.SIMULATED)] = Field(
@@ -351,7 +349,7 @@ class EngineSection(Section):
 class OutputSection(Section):
     """Files that a run writes."""
 
-    dir: Annotated[values.FilePath | None, named_files.OUTPUT_FOLDER] = Field(
+    dir: Annotated[values.FilePath | None, values.OUTPUT_FOLDER] = Field(
         None, description="folder of the results; --out overrides it; without both, the run writes no files"
     )
     nodes: Literal["all", "none"] = Field("all", description="nodes.parquet, a row per trace node and NPU")

@@ -1,28 +1,27 @@
-"""Values of run files as users write them, with units, and the base class of sections."""
+"""Values of run files as users write them, with units; values that name files; and the base class of sections.
+
+Metadata of a key's field declares that the key's value names files (`NamesFiles`). The declaration has two uses: a run
+file's relative paths count from its folder, and `input_files` lists and hashes the files that a configuration reads.
+"""
 
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator
 
+from nadi import topologies, workload
 from nadi.configuration import MAX_BUFFER_BYTES, MAX_COLLECTIVES_IN_FLIGHT, MAX_WINDOW_PACKETS, MAX_WIRE_BYTES
+from nadi.inputs import plug_ins, units
 from nadi.inputs.limits import LINK_RATE_BPS, LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MEMORY_RATE_BPS
-from nadi.inputs.units import (
-    format_bytes,
-    format_flops,
-    format_rate,
-    format_time,
-    parse_bytes_within,
-    parse_flops,
-    parse_rate_within,
-    parse_time_within,
-    short,
-)
 from nadi.pdes import settings_of
 from nadi.topologies import Graph
 from nadi.workload import TraceSet
+from nadi.workload.collectives.custom import custom_files
+from nadi.workload.generators.training import ParallelPlan
+from nadi.workload.trace_sets import files_of_traces
 
 _LONGEST_VALUE = 60  # maximum number of digits of a count
 
@@ -47,11 +46,11 @@ def _word_or(word: str, show: Callable[[int], str]) -> PlainSerializer:
 
 
 def _bytes_to(most: int) -> Callable[[object], int]:
-    return lambda value: parse_bytes_within(value, most)
+    return lambda value: units.parse_bytes_within(value, most)
 
 
 def _time_to(longest_ps: int) -> Callable[[object], int]:
-    return lambda value: parse_time_within(value, longest_ps)
+    return lambda value: units.parse_time_within(value, longest_ps)
 
 
 def _parse_path(value: object) -> Path:
@@ -65,7 +64,7 @@ def _parse_count(value: object) -> int:
     """Return a count of collectives or phases."""
     number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < _LONGEST_VALUE else value
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MAX_COLLECTIVES_IN_FLIGHT:
-        raise ValueError(f"{short(value)}; expected a whole number from 1 to {MAX_COLLECTIVES_IN_FLIGHT}")
+        raise ValueError(f"{units.short(value)}; expected a whole number from 1 to {MAX_COLLECTIVES_IN_FLIGHT}")
     return number
 
 
@@ -73,14 +72,14 @@ def _parse_packets(value: object) -> int | str:
     """Return a number of packets that a receiver may hold out of order, or "auto"."""
     is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_WINDOW_PACKETS
     if not is_number and value != "auto":
-        raise ValueError(f'{short(value)}; expected a whole number from 0 to {MAX_WINDOW_PACKETS}, or "auto"')
+        raise ValueError(f'{units.short(value)}; expected a whole number from 0 to {MAX_WINDOW_PACKETS}, or "auto"')
     return cast("int | str", value)
 
 
 def _parse_choice(value: object) -> bool | str:
     """Return true, false or "auto"; raise ValueError for any other value."""
     if not isinstance(value, bool) and value != "auto":
-        raise ValueError(f'{short(value)}; expected true, false or "auto"')
+        raise ValueError(f'{units.short(value)}; expected true, false or "auto"')
     return value
 
 
@@ -91,14 +90,18 @@ def _parse_ecn_by_rate(value: object) -> object:
     rows = []
     for rate, own in value.items():
         if not isinstance(own, list | tuple) or len(own) != 3:
-            raise ValueError(f'{rate}: found {short(own)}; expected kmin, kmax and pmax, as ["800kB", "3200kB", 0.2]')
-        kmin, kmax = (parse_bytes_within(size, MAX_BUFFER_BYTES) for size in own[:2])
+            raise ValueError(
+                f'{rate}: found {units.short(own)}; expected kmin, kmax and pmax, as ["800kB", "3200kB", 0.2]'
+            )
+        kmin, kmax = (units.parse_bytes_within(size, MAX_BUFFER_BYTES) for size in own[:2])
         pmax = own[2]
         if kmin > kmax:
-            raise ValueError(f"{rate}: found kmin {format_bytes(kmin)} above kmax {format_bytes(kmax)}; expected less")
+            raise ValueError(
+                f"{rate}: found kmin {units.format_bytes(kmin)} above kmax {units.format_bytes(kmax)}; expected less"
+            )
         if isinstance(pmax, bool) or not isinstance(pmax, int | float) or not 0 <= pmax <= 1:
-            raise ValueError(f"{rate}: found pmax {short(pmax)}; expected a number from 0 to 1")
-        rows.append((parse_rate_within(rate, LINK_RATE_BPS), kmin, kmax, float(pmax)))
+            raise ValueError(f"{rate}: found pmax {units.short(pmax)}; expected a number from 0 to 1")
+        rows.append((units.parse_rate_within(rate, LINK_RATE_BPS), kmin, kmax, float(pmax)))
     return tuple(rows)
 
 
@@ -106,7 +109,10 @@ def _show_ecn_by_rate(rows: tuple[tuple[int, int, int, float], ...] | None) -> d
     """Return the notation of `_parse_ecn_by_rate`."""
     if rows is None:
         return None
-    return {format_rate(rate): [format_bytes(kmin), format_bytes(kmax), pmax] for rate, kmin, kmax, pmax in rows}
+    return {
+        units.format_rate(rate): [units.format_bytes(kmin), units.format_bytes(kmax), pmax]
+        for rate, kmin, kmax, pmax in rows
+    }
 
 
 _WALL_S = {"s": 1, "min": 60, "h": 3600}
@@ -119,7 +125,7 @@ def _parse_wall_time(value: object) -> int:
         return 0
     match = _WALL_TIME.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match[1]) == 0:
-        raise ValueError(f"{short(value)} is no wall time; expected one such as 90s, 30min or 2h, or off")
+        raise ValueError(f"{units.short(value)} is no wall time; expected one such as 90s, 30min or 2h, or off")
     return int(match[1]) * _WALL_S[match[2]]
 
 
@@ -139,7 +145,7 @@ def _parse_percentage(value: object) -> float:
         return 0.0
     match = _PERCENTAGE.fullmatch(value) if isinstance(value, str) else None
     if match is None or not 0 < float(match[1]) <= _MOST_PERCENT:
-        raise ValueError(f'{short(value)}; expected a percentage above 0% and at most {_MOST_PERCENT}%, or "off"')
+        raise ValueError(f'{units.short(value)}; expected a percentage above 0% and at most {_MOST_PERCENT}%, or "off"')
     return float(match[1]) / 100
 
 
@@ -151,17 +157,21 @@ def _percentage_text(value: float) -> str:
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
 WallTime = Annotated[int, PlainValidator(_parse_wall_time), PlainSerializer(_wall_time_text)]  # seconds
 Percentage = Annotated[float, PlainValidator(_parse_percentage), PlainSerializer(_percentage_text)]  # as a share
-PacketSize = Annotated[int, _above_zero(_bytes_to(MAX_WIRE_BYTES)), PlainSerializer(format_bytes)]
-MessageSize = Annotated[int, _above_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSize = Annotated[int, _above_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSizeOrAuto = Annotated[int, _above_zero(_bytes_to(MAX_BUFFER_BYTES), "auto"), _word_or("auto", format_bytes)]
-SizeOrAuto = Annotated[int, _above_zero(_bytes_to(MAX_BYTES), "auto"), _word_or("auto", format_bytes)]
-SizeOrUnlimited = Annotated[int, _above_zero(_bytes_to(MAX_BYTES), "unlimited"), _word_or("unlimited", format_bytes)]
-Moment = Annotated[int, BeforeValidator(_time_to(LONGEST_PS)), PlainSerializer(format_time)]
-Time = Annotated[int, BeforeValidator(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
-TimeAboveZero = Annotated[int, _above_zero(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
-TimeOrAuto = Annotated[int, _above_zero(_time_to(LONGEST_TIMEOUT_PS), "auto"), _word_or("auto", format_time)]
+PacketSize = Annotated[int, _above_zero(_bytes_to(MAX_WIRE_BYTES)), PlainSerializer(units.format_bytes)]
+MessageSize = Annotated[int, _above_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(units.format_bytes)]
+BufferSize = Annotated[int, _above_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(units.format_bytes)]
+BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(units.format_bytes)]
+BufferSizeOrAuto = Annotated[
+    int, _above_zero(_bytes_to(MAX_BUFFER_BYTES), "auto"), _word_or("auto", units.format_bytes)
+]
+SizeOrAuto = Annotated[int, _above_zero(_bytes_to(MAX_BYTES), "auto"), _word_or("auto", units.format_bytes)]
+SizeOrUnlimited = Annotated[
+    int, _above_zero(_bytes_to(MAX_BYTES), "unlimited"), _word_or("unlimited", units.format_bytes)
+]
+Moment = Annotated[int, BeforeValidator(_time_to(LONGEST_PS)), PlainSerializer(units.format_time)]
+Time = Annotated[int, BeforeValidator(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(units.format_time)]
+TimeAboveZero = Annotated[int, _above_zero(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(units.format_time)]
+TimeOrAuto = Annotated[int, _above_zero(_time_to(LONGEST_TIMEOUT_PS), "auto"), _word_or("auto", units.format_time)]
 PacketsOrAuto = Annotated[int | Literal["auto"], PlainValidator(_parse_packets)]
 ChoiceOrAuto = Annotated[bool | Literal["auto"], PlainValidator(_parse_choice)]
 CountOrUnlimited = Annotated[int, _above_zero(_parse_count, "unlimited"), _word_or("unlimited", str)]
@@ -178,13 +188,13 @@ FactorOrAuto = Annotated[
 Weight = Annotated[int, Field(ge=1, le=65535)]
 OptionalRate = Annotated[
     int | None,
-    BeforeValidator(lambda value: parse_rate_within(value, MEMORY_RATE_BPS)),
-    PlainSerializer(lambda bps: None if bps is None else format_rate(bps)),
+    BeforeValidator(lambda value: units.parse_rate_within(value, MEMORY_RATE_BPS)),
+    PlainSerializer(lambda bps: None if bps is None else units.format_rate(bps)),
 ]
 OptionalFlops = Annotated[
     float | None,
-    BeforeValidator(parse_flops),
-    PlainSerializer(lambda rate: None if rate is None else format_flops(rate)),
+    BeforeValidator(units.parse_flops),
+    PlainSerializer(lambda rate: None if rate is None else units.format_flops(rate)),
 ]
 
 
@@ -226,3 +236,160 @@ def _traces_text(value: TraceSet | str | None) -> str | None:
 
 GivenGraph = Annotated[Graph | str | None, _given(Graph), PlainSerializer(_graph_text)]
 GivenTraces = Annotated[TraceSet | str | None, _given(TraceSet), PlainSerializer(_traces_text)]
+
+
+Change = Callable[[str], str]  # function that returns the replacement of a path
+
+
+def _itself(path: Path) -> Sequence[Path]:
+    return [path]
+
+
+def _none(_value: object) -> Sequence[Path]:
+    return []
+
+
+@dataclass(frozen=True)
+class NamesFiles:
+    """Declaration that the value of a key names files."""
+
+    # function of a value and a `Change`; it returns the value with each of its paths changed
+    change: Callable[[Any, Change], Any]
+    # function of one such path; it returns the files that a run reads for it
+    files: Callable[[Path], Sequence[Path]] = _itself
+    # function of a value; it returns the files of plug-ins of installed packages that the value names
+    installed: Callable[[Any], Sequence[Path]] = _none
+    is_plug_in: bool = False  # whether validation reads the files, so that their paths must be absolute before
+
+
+def _path(value: Path | None, change: Change) -> Path | None:
+    return None if value is None else Path(change(str(value)))
+
+
+def _path_or_word(*words: str) -> Callable[[str, Change], str]:
+    return lambda value, change: value if value in words else change(value)
+
+
+def _if_file(value: str | None, change_path: Change) -> str | None:
+    """Return `change_path(value)` if that file exists, else the value, a name of the library."""
+    if value is None:
+        return None
+    changed = change_path(value)
+    return changed if Path(changed).is_file() else value
+
+
+def _by_ending(*endings: str) -> Callable[[str | None, Change], str | None]:
+    """Return a function that changes values with one of these endings, which are paths; others are library names."""
+    return lambda value, change: change(value) if value is not None and Path(value).suffix in endings else value
+
+
+def _each(change_value: Callable[[Any, Change], Any]) -> Callable[[Sequence[Any], Change], tuple[Any, ...]]:
+    return lambda values, change: tuple(change_value(value, change) for value in values)
+
+
+def _spec(spec: str | None, change_path: Change) -> str | None:
+    """Apply a change to the paths in the specification of a fabric or cluster; names of the library stay."""
+    if spec is None:
+        return None
+    changed = topologies.with_paths(spec, change_path)
+    if changed is not None:
+        return changed
+    name, colon, rest = spec.strip().partition(":")
+    is_toml = Path(name).suffix == ".toml"  # a fabric, or a cluster with parameters
+    return f"{_if_file(name, change_path)}{colon}{rest}" if is_toml else _if_file(spec.strip(), change_path)
+
+
+def _plug_in(kind: str) -> NamesFiles:
+    """Return the declaration of a key that names a plug-in of a kind, perhaps with parameters: "mine.py:npus=8"."""
+    return NamesFiles(
+        lambda text, change: plug_ins.with_path(kind, text, change) if isinstance(text, str) else text,
+        installed=lambda text: _installed(kind, text),
+        is_plug_in=True,
+    )
+
+
+def _installed(kind: str, text: str | None) -> Sequence[Path]:
+    file = plug_ins.outside_file(kind, text.partition(":")[0].strip()) if text else None
+    return [] if file is None else [file]
+
+
+def _plan(plan: Any, change: Change) -> Any:  # noqa: ANN401 - a plan, or its text or table
+    """Apply a change to the path of a plan's pipeline schedule."""
+    if isinstance(plan, ParallelPlan):
+        return plan.model_copy(update=_plan({"schedule": plan.schedule}, change))
+    if isinstance(plan, dict) and isinstance(plan.get("schedule"), str):
+        return plan | {"schedule": plug_ins.with_path(SCHEDULE, plan["schedule"], change)}
+    if isinstance(plan, str):
+        parts = [part.rpartition("=") for part in plan.split(",")]
+        return ",".join(key + equals + plug_ins.with_path(SCHEDULE, value, change) for key, equals, value in parts)
+    return plan
+
+
+def _params(value: Mapping[str, Any], change: Change) -> dict[str, Any]:
+    paths = topologies.path_parameters()
+    return {key: change(str(entry)) if key in paths else entry for key, entry in value.items()}
+
+
+def _algorithms(value: Mapping[str, str], change: Change) -> dict[str, str]:
+    return {kind: workload.with_path(spec, change) for kind, spec in value.items()}
+
+
+def _results(folder: Path) -> Sequence[Path]:
+    return [folder / "summary.json", folder / "links.parquet"]
+
+
+PLACEMENT_ENDING = ".txt"  # of a file that holds the NPUs of a job
+
+
+def _placement(value: str | Sequence[int], change: Change) -> str | Sequence[int]:
+    """Return the placement of a job with its path changed, if it names a file."""
+    return change(value) if isinstance(value, str) and value.endswith(PLACEMENT_ENDING) else value
+
+
+FILE = NamesFiles(_path)
+SIZES = NamesFiles(_if_file)
+PLACEMENT = NamesFiles(_placement)
+TRACES = NamesFiles(_path, files_of_traces)
+MODEL = NamesFiles(_if_file, installed=lambda name: _installed("model", name))
+SPEC = NamesFiles(_spec, installed=lambda spec: _installed("topology", spec))
+TOPOLOGY = _plug_in("topology")
+CLUSTER = _plug_in("cluster")
+PARAMS = NamesFiles(_params)
+SCHEDULE = "pipeline schedule"
+PLAN = NamesFiles(_plan, installed=lambda plan: _installed(SCHEDULE, plan and plan.schedule), is_plug_in=True)
+ALGORITHMS = NamesFiles(
+    _algorithms,
+    custom_files,
+    lambda specs: [file for spec in specs.values() for file in _installed("collective algorithm", spec)],
+)
+GPU = _plug_in("GPU")
+CONTROL = _plug_in("congestion control")
+BALANCING = _plug_in("load balancing")
+DISCIPLINE = _plug_in("switch discipline")
+FIDELITY = _plug_in("network model")
+PARTITIONER = _plug_in("partition method")
+TABLES = NamesFiles(_each(_by_ending(".csv", ".parquet")))
+OUTPUT_FOLDER = NamesFiles(_path, lambda _: [])
+
+
+def naming_keys(section: type[BaseModel]) -> dict[str, NamesFiles]:
+    """Return the keys of a section that name files, with their declarations."""
+    return {
+        key: marker
+        for key, field in section.model_fields.items()
+        for marker in field.metadata
+        if isinstance(marker, NamesFiles)
+    }
+
+
+def with_paths(section: BaseModel, change: Change) -> BaseModel:
+    """Return a section, and sections in it, with a change applied to each path that it names."""
+    keys = naming_keys(type(section))
+    values: dict[str, Any] = {key: marker.change(getattr(section, key), change) for key, marker in keys.items()}
+    values |= {key: with_paths(inner, change) for key, inner in section if isinstance(inner, BaseModel)}
+    return section.model_copy(update=values) if values else section
+
+
+def results_or(*words: str) -> NamesFiles:
+    """Return the declaration of a key whose value is the folder of an earlier run, or one of these words."""
+    return NamesFiles(_path_or_word(*words), _results)

@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from nadi.configuration import MAX_ITERATIONS, MAX_JOBS, MAX_SEED, MAX_SEQUENCES, MAX_TOKENS, named_files
+from nadi.configuration import MAX_ITERATIONS, MAX_JOBS, MAX_SEED, MAX_SEQUENCES, MAX_TOKENS, values
 from nadi.configuration.conditions import DRAWN, MODEL, NODES, RANDOM, TRACES, WHOLE_PROMPTS, needs, takes
 from nadi.configuration.values import FilePath, GivenTraces, Moment, OptionalRate, Section
 from nadi.inputs.limits import LONGEST_PS, MAX_NODES
@@ -38,7 +38,7 @@ def _known_process(text: str) -> str:
 class TrafficSection(Section):
     """Messages between the ranks of a job; random ones go from each rank to random others."""
 
-    sizes: Annotated[str | None, named_files.SIZES] = Field(
+    sizes: Annotated[str | None, values.SIZES] = Field(
         None,
         description='sizes of random messages: "web-search", "hadoop", "storage", "data-mining", "1MiB", '
         '"uniform:64KiB-1MiB", or a file with lines of bytes and percentage',
@@ -52,7 +52,7 @@ class TrafficSection(Section):
         "poisson", description=f"times: {EXPECTED}"
     )
     seed: Annotated[int, needs(RANDOM)] = Field(1, ge=0, le=MAX_SEED, description="seed of times, sizes and receivers")
-    file: Annotated[FilePath | None, named_files.FILE] = Field(
+    file: Annotated[FilePath | None, values.FILE] = Field(
         None, description="list of flows instead: CSV (.csv), ns-3's flow.txt (.txt), or htsim's matrix (.cm)"
     )
     queue_pairs: Annotated[Literal["message", "pair"], needs(*takes("queue_pairs"))] = Field(
@@ -105,7 +105,7 @@ _Lengths = Annotated[str, BeforeValidator(_parse_lengths)]
 class WorkloadSection(Section):
     """Work of the NPUs: traces, a model and a plan, or messages without a model."""
 
-    traces: Annotated[FilePath | None, named_files.TRACES] = Field(
+    traces: Annotated[FilePath | None, values.TRACES] = Field(
         None,
         description='folder and prefix of the traces: "DIR/x" reads DIR/x.<npu>.et; or folder of a trace set, or of '
         "traces with one prefix",
@@ -113,14 +113,14 @@ class WorkloadSection(Section):
     trace_set: GivenTraces = Field(
         None, description="traces that Python gives instead of files (docs/reference/python.md); results contain a text"
     )
-    model: Annotated[str | None, named_files.MODEL] = Field(
+    model: Annotated[str | None, values.MODEL] = Field(
         None, description="name of a model (`nadi workload models`) or path of its file, instead of traces"
     )
-    plan: Annotated[PlanOfRun, named_files.PLAN] = Field(None, description='parallel plan of the model, "tp8,pp4,dp32"')
+    plan: Annotated[PlanOfRun, values.PLAN] = Field(None, description='parallel plan of the model, "tp8,pp4,dp32"')
     framework: Annotated[Literal["megatron", "deepspeed", "fsdp", "inference"], needs(MODEL)] = Field(
         "megatron", description='framework of the training step; "inference" = the model is served, see [serving]'
     )
-    groups: Annotated[FilePath | None, named_files.FILE] = Field(
+    groups: Annotated[FilePath | None, values.FILE] = Field(
         None,
         description="JSON file of the communicators in the traces; default: groups.json if traces is a folder",
     )
@@ -229,7 +229,7 @@ def _parse_placement(value: object) -> str | tuple[int, ...]:
 
 def is_file(placement: str) -> bool:
     """Return whether a placement names a file."""
-    return placement.endswith(named_files.PLACEMENT_ENDING)
+    return placement.endswith(values.PLACEMENT_ENDING)
 
 
 def _parse_start(value: object) -> str | tuple[str, ...]:
@@ -260,7 +260,7 @@ class JobSection(WorkloadSection):
     gpus: int | None = Field(
         None, ge=1, le=MAX_NODES, description="number of NPUs; default: those of the plan, or of the traces"
     )
-    placement: Annotated[Placement, named_files.PLACEMENT] = Field(
+    placement: Annotated[Placement, values.PLACEMENT] = Field(
         "packed",
         description='NPUs of the ranks: "packed" = the first free ones, "rail" = the first free ones by their place in '
         'the host, "scattered:seed=2" = free ones at random, [8, 3, ...] = these, or a .txt file of numbers and ranges '

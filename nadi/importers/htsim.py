@@ -22,13 +22,7 @@ from nadi.terminal import say
 from nadi.topologies import SWITCH, Graph
 from nadi.topologies.builders.htsim import HtsimTree, read_tree
 from nadi.workload import TraceSet
-from nadi.workload.generators.point_to_point import (
-    OPS_PER_S,
-    ConnectionMatrix,
-    FailedLink,
-    flow_traces,
-    read_connections,
-)
+from nadi.workload.generators import point_to_point
 
 HEADER_BYTES = 64  # UecSrc::_hdr_size, and the size of acknowledgements and trimmed packets
 _ECN_REFERENCE_BPS = 25 * 10**9  # rate for which [network] ecn_kmin and ecn_kmax hold
@@ -69,10 +63,10 @@ def translated(options: HtsimOptions) -> TranslatedRun:
     if (options.traffic is None) == (options.goal is None):
         found = "neither" if options.goal is None else "both"
         raise ConfigError(f"found {found} of -tm MATRIX and -goal SCHEDULE; expected one of them")
-    matrix = read_connections(options.traffic) if options.traffic is not None else None
+    matrix = point_to_point.read_connections(options.traffic) if options.traffic is not None else None
     warnings: list[str] = []
     if matrix is not None:
-        made = flow_traces(matrix)
+        made = point_to_point.flow_traces(matrix)
         traces = made.traces
         if made.signals:
             warnings.append(f"{made.signals} triggers reach other nodes by messages of one byte; htsim takes no time")
@@ -94,7 +88,7 @@ def translated(options: HtsimOptions) -> TranslatedRun:
         "engine": {"seed": options.seed},
     }
     if matrix is not None:
-        sections["compute"] = {"peak_flops": f"{OPS_PER_S}FLOPS"}
+        sections["compute"] = {"peak_flops": f"{point_to_point.OPS_PER_S}FLOPS"}
     if matrix is not None and matrix.failures:
         sections["faults"] = list(_faults(matrix, tree))
     return TranslatedRun(sections, (*warnings, *differences))
@@ -194,7 +188,7 @@ def _balancing(options: HtsimOptions) -> str:
     return "ecmp" if options.paths == 1 or options.balancing == "ecmp" else "spray"
 
 
-def _faults(matrix: ConnectionMatrix, tree: HtsimTree | None) -> Iterator[dict[str, Any]]:
+def _faults(matrix: point_to_point.ConnectionMatrix, tree: HtsimTree | None) -> Iterator[dict[str, Any]]:
     """Yield the fault of each failed uplink, which carries nothing from the start; the first cable of a bundle."""
     for failed in matrix.failures:
         if tree is None or len(tree.tiers) != 3:
@@ -203,7 +197,7 @@ def _faults(matrix: ConnectionMatrix, tree: HtsimTree | None) -> Iterator[dict[s
         yield {"at": "0ps", "link": f"agg {failed.switch} - core {core}", "cable": 0, "state": "down"}
 
 
-def _core_of(failed: FailedLink, tree: HtsimTree) -> int:
+def _core_of(failed: point_to_point.FailedLink, tree: HtsimTree) -> int:
     """Return the core switch at the other end of a failed uplink."""
     aggs, uplinks = tree.pods * tree.aggs, tree.tiers[1]["radix_up"] // tree.tiers[2]["bundle"]
     if failed.switch_type != "AGG" or failed.switch >= aggs or failed.link >= uplinks:

@@ -13,16 +13,7 @@ import numpy as np
 from nadi import inputs
 from nadi.errors import ConfigError
 from nadi.importers import FileSections
-from nadi.inputs.units import (
-    BITS_PER_BYTE,
-    MIB,
-    PS_PER_S,
-    PS_PER_US,
-    format_bytes,
-    format_rate,
-    format_time,
-    parse_rate,
-)
+from nadi.inputs import units
 from nadi.pdes import RunError, congestion, wire
 from nadi.topologies import SWITCH, Graph
 
@@ -31,7 +22,7 @@ CONTROLS = {1: "dcqcn", 3: "hpcc", 7: "timely", 8: "dctcp", 10: "hpcc"}
 _HEADER_BYTES, _ACK_BYTES = 48, 60  # PPP 14, IPv4 20, UDP 8, sequence 6; an acknowledgement is padded to 60
 _RESUME_OFFSET = "3KiB"  # SwitchMmu's resume_offset
 _PFC_ALPHA = 1 / 8  # SetupNetwork's pfc_a_shift of 3
-_FIRST_SEND_PS = 2 * PS_PER_S  # LINK_DOWN counts from second 2
+_FIRST_SEND_PS = 2 * units.PS_PER_S  # LINK_DOWN counts from second 2
 _MAPS = ("KMIN_MAP", "KMAX_MAP", "PMAX_MAP")
 _FLAGS = ("ENABLE_QCN", "HAS_WIN")
 _RATES = ("RATE_AI", "RATE_HAI", "MIN_RATE")
@@ -85,7 +76,7 @@ class Ns3Config(NamedTuple):
         if key not in _RATES:
             return self._number(key, word, 0, 1e18)
         try:
-            return parse_rate(word) / 1e6
+            return units.parse_rate(word) / 1e6
         except ValueError as error:
             raise ConfigError(f"{self.path}: {key}: {error}") from None
 
@@ -135,7 +126,7 @@ def ns3_part(config: Ns3Config, graph: Graph) -> FileSections:
     unused = [key for key in config.words if key not in translated and not _says_what_holds(config, key)]
     if has_ecn:
         network |= _thresholds(config, graph)
-    headroom, phrase = _headroom(graph, config.number("BUFFER_SIZE", 16) * MIB)
+    headroom, phrase = _headroom(graph, config.number("BUFFER_SIZE", 16) * units.MIB)
     network |= headroom
     unused += phrase
     faults = [*_errors(config, graph), *_broken_link(config, graph)]
@@ -168,7 +159,7 @@ def _thresholds(config: Ns3Config, graph: Graph) -> dict[str, Any]:
             if rate not in values:
                 raise ConfigError(f"{config.path}: {key} has no {rate}, expected each rate of a switch's links")
         kmin, kmax, pmax = (values[rate] for values in maps)
-        found[format_rate(rate)] = [f"{kmin:g}kB", f"{kmax:g}kB", pmax]
+        found[units.format_rate(rate)] = [f"{kmin:g}kB", f"{kmax:g}kB", pmax]
     return {"ecn_by_rate": found} if found else {}
 
 
@@ -179,7 +170,7 @@ def _headroom(graph: Graph, buffer_bytes: float) -> tuple[dict[str, Any], list[s
     NVLink within a domain has no buffers that pause.
     """
     is_ethernet = ~wire.is_in_domain(graph)
-    need_bytes = 3 * graph.link_rate_bps / BITS_PER_BYTE * graph.link_delay_ps / PS_PER_S * is_ethernet
+    need_bytes = 3 * graph.link_rate_bps / units.BITS_PER_BYTE * graph.link_delay_ps / units.PS_PER_S * is_ethernet
     # float64[switches]: bytes that the headrooms of all ingress ports of a switch need
     of_switch = np.bincount(graph.link_dst, need_bytes, graph.nodes)[graph.npus :]
     if not len(of_switch) or of_switch.max() < buffer_bytes:
@@ -187,7 +178,9 @@ def _headroom(graph: Graph, buffer_bytes: float) -> tuple[dict[str, Any], list[s
     ports = int(np.bincount(graph.link_dst, is_ethernet, graph.nodes)[graph.npus :].max())
     # a quarter of the buffer for the headrooms of all ports together
     headroom = f"{int(buffer_bytes / (4 * ports))}B"
-    return {"pfc_headroom": headroom}, [f"headrooms of {format_bytes(int(of_switch.max()))} ({headroom} per port)"]
+    return {"pfc_headroom": headroom}, [
+        f"headrooms of {units.format_bytes(int(of_switch.max()))} ({headroom} per port)"
+    ]
 
 
 def _errors(config: Ns3Config, graph: Graph) -> Iterator[dict[str, Any]]:
@@ -209,5 +202,5 @@ def _broken_link(config: Ns3Config, graph: Graph) -> Iterator[dict[str, Any]]:
         if unknown:
             raise ConfigError(f"{config.path}: LINK_DOWN names node {unknown[0]}, expected nodes of the topology")
         a, b = (node_of[int(end)] for end in ends)
-        at = format_time(_FIRST_SEND_PS + round(at_us * PS_PER_US))
+        at = units.format_time(_FIRST_SEND_PS + round(at_us * units.PS_PER_US))
         yield {"at": at, "link": f"{a}-{b}", "state": "down"}

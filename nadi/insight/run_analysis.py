@@ -1,10 +1,11 @@
 """Analysis of a FinishedRun: names, algorithms and closed forms of its collectives, where the time went, and warnings.
 
-Each rank analyses its own NPUs (`analyse_rank`), and rank 0 merges the parts (`merge_ranks`).
+Each rank analyses its own NPUs (`analyse_rank`), and rank 0 merges the parts (`merge_ranks`). What the run answers are
+questions whose classes have errors in validation (nadi.validation).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,15 @@ from nadi.inputs.arrays import Float64, Int32, Int64, arrow_texts, arrow_words
 from nadi.inputs.units import PS_PER_S, format_time
 from nadi.insight import node_times, work_metrics
 from nadi.insight.step_times import names_an_axis, step_times
+from nadi.insight.work_metrics import throughput
 from nadi.pdes.wire import SELECTIVE_PACKETS, covering_packets
 from nadi.simulation.closed_forms import ClosedForm, GroupPositions, IsolatedCollectives, busiest_member_ps, closed_form
 from nadi.simulation.run import WITH_TICKS, FinishedRun, job_finish_ps
 from nadi.simulation.schemas import COLLECTIVES
+from nadi.validation import ErrorBar, Question, error_bars, serving_questions, step_question
 from nadi.workload import KINDS, Exchange, alone
 from nadi.workload.collectives import UNEVEN
+from nadi.workload.compute import find_gpu
 
 ClosedFormKey = tuple[int, int, int]  # a key of `_keys`
 _ANY_SIZE = -1
@@ -341,3 +345,36 @@ def _overloaded_links(simulation: FinishedRun) -> list[str]:
     count = f"{np.count_nonzero(share > 1):,} of {graph.links:,} links"
     why = simulation.settings.fidelity.hooks.overload
     return [f"{count} would have to carry more than they can, up to {share[most]:.0%} of it ({name}): {why}"]
+
+
+def error_bars_of(simulation: FinishedRun, analysis: RunAnalysis | None) -> list[ErrorBar]:
+    """Return how far the answers of a run may be trusted.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        analysis: Result of the analysis of the run; None = no analysis.
+    """
+    return error_bars(_questions(simulation, analysis))
+
+
+def _questions(simulation: FinishedRun, analysis: RunAnalysis | None) -> Iterator[Question]:
+    """Yield the questions that a run answers, those of the whole run and not of its parts."""
+    config = simulation.config
+    faults = bool(config.faults)
+    gpu = find_gpu(config.compute.gpu).name if config.compute.gpu else ""
+    if simulation.jobs:
+        yield Question(subject="jobs")
+    elif analysis and analysis.serving:
+        from nadi.workload.generators.models import find
+
+        model, plan = config.workload.model, config.workload.plan
+        experts = model is not None and find(model).experts is not None
+        for question in serving_questions(simulation.graph, gpu, plan.dtype if plan else "", experts=experts):
+            yield replace(question, faults=faults)
+    elif simulation.training is not None:
+        rates = throughput(simulation, analysis.done_steps if analysis else None)
+        time_s = None if rates is None else rates.time_ps / PS_PER_S
+        model_and_plan = simulation.training.model, simulation.training.plan
+        yield replace(step_question(*model_and_plan, config.workload.framework, gpu, time_s), faults=faults)
+    else:
+        yield Question(subject="messages" if config.workload.traffic is not None else "traces", faults=faults)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nadi import pdes
 from nadi.launching.progress import Progress
-from nadi.launching.world import ALONE, RankGather, together
+from nadi.launching.ranks import ALONE, RankGather, together
 from nadi.pdes import parallel, setting
 from nadi.topologies import Graph
 from nadi.workload import Program

@@ -16,8 +16,7 @@ import numpy as np
 from nadi import inputs
 from nadi.errors import ConfigError, OutputError
 from nadi.inputs.arrays import Float64
-from nadi.reports.pages.charts import Plotly, series_style
-from nadi.reports.pages.page import Page, Plot
+from nadi.reports.pages import Page, Plot, Plotly, series_style
 
 
 def check_figures() -> None:

@@ -15,11 +15,17 @@ from numpy.typing import NDArray
 from nadi import __version__, pdes
 from nadi.inputs.arrays import Int64, UInt64, arrow_numbers, arrow_texts, arrow_words, numpy_column
 from nadi.insight.node_times import node_rows, npu_blocks
-from nadi.insight.questions import error_bars_of
-from nadi.insight.run_analysis import ClosedFormKey, RunAnalysis, analyse_rank, collectives_table, merge_ranks
+from nadi.insight.run_analysis import (
+    ClosedFormKey,
+    RunAnalysis,
+    analyse_rank,
+    collectives_table,
+    error_bars_of,
+    merge_ranks,
+)
 from nadi.insight.work_metrics import serving_document, step_document
 from nadi.launching.checkpoints import CheckpointFolder
-from nadi.launching.world import ALONE, RankGather, together
+from nadi.launching.ranks import ALONE, RankGather, together
 from nadi.pdes import Settings
 from nadi.reports.staging import SUMMARY
 from nadi.simulation import schemas

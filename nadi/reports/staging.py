@@ -23,7 +23,7 @@ from nadi.errors import OutputError
 from nadi.launching.checkpoints import CHECKPOINTS, PARTIAL
 from nadi.launching.ending import unwound
 from nadi.launching.progress import RENEW_EVERY_S, STATUS_FILE, Status
-from nadi.launching.world import ALONE, AgreedError, RankGather, together
+from nadi.launching.ranks import ALONE, AgreedError, RankGather, together
 from nadi.simulation.earlier_run import read_summary
 
 SUMMARY = "summary.json"  # file that a run writes last

@@ -21,7 +21,7 @@ from nadi.errors import ConfigError
 from nadi.inputs.arrays import Int64
 from nadi.pdes import LONGEST_RUN_PS, CoupledCollectives
 from nadi.pdes.wire import is_nvlink
-from nadi.simulation.assembly.fault_schedule import with_slow_links
+from nadi.simulation.assembly import with_slow_links
 from nadi.simulation.assembly.resource_checks import Estimate, estimate
 from nadi.simulation.closed_forms.advancing.equivalence import CollectiveKeys, ranges, slots_of
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts

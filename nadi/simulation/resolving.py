@@ -18,12 +18,10 @@ from nadi.errors import ConfigError
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_BYTE_AT_1_BPS, format_time
 from nadi.launching.installation import source_hash
 from nadi.launching.progress import NoProgress, Progress
+from nadi.launching.ranks import ALONE, RankGather, together
 from nadi.launching.workers import Workers
-from nadi.launching.world import ALONE, RankGather, together
 from nadi.simulation import network_settings as fabric
-from nadi.simulation.assembly import reading, resource_checks
-from nadi.simulation.assembly.engine_inputs import with_flows
-from nadi.simulation.assembly.fault_schedule import check_supported, schedule, with_slow_links
+from nadi.simulation.assembly import check_supported, reading, resource_checks, schedule, with_flows, with_slow_links
 from nadi.simulation.assembly.partitioning import Division, Load, measured_load, place, traffic_load
 from nadi.simulation.assembly.reading import LoadedWorkload, WorkReader
 from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks

@@ -9,15 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi import pdes
+from nadi.compiling import kernel_cache
 from nadi.compiling.decorators import jit_enabled
-from nadi.compiling.kernel_cache import (
-    cache_complaint,
-    cache_dir,
-    is_warm,
-    last_compilation_s,
-    note_compilation,
-    what_was_not_kept,
-)
 from nadi.configuration.effects import WithoutEffect
 from nadi.configuration.input_files import InputFiles
 from nadi.configuration.run_config import RunConfig, Training
@@ -25,12 +18,11 @@ from nadi.et import TraceTable
 from nadi.inputs.arrays import Int64
 from nadi.launching.checkpoints import CheckpointFolder, usual_signals
 from nadi.launching.progress import NoProgress, Progress
+from nadi.launching.ranks import ALONE, RankGather
 from nadi.launching.workers import SERIAL, Workers
-from nadi.launching.world import ALONE, RankGather
 from nadi.pdes import parallel
 from nadi.pdes.parallel import work, work_messages
-from nadi.simulation.assembly.engine_inputs import engine_inputs, results_of_traces
-from nadi.simulation.assembly.fault_schedule import rerouted
+from nadi.simulation.assembly import engine_inputs, rerouted, results_of_traces
 from nadi.simulation.assembly.reading import JobWork, OperatorSources
 from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks
 from nadi.simulation.assembly.resource_checks import work as work_of
@@ -118,11 +110,11 @@ def announce_compilation(kernel: Callable[..., Any], progress: Progress) -> bool
         return False
     # only the first run of a process can have to compile
     _LOADED_KERNELS.add(kernel)
-    if is_warm(kernel):
+    if kernel_cache.is_warm(kernel):
         return False
-    seconds = last_compilation_s(kernel)
+    seconds = kernel_cache.last_compilation_s(kernel)
     hint = "" if seconds is None else f" (it took {seconds:.0f} s here before)"
-    progress.say(f"compiling the kernels, once, into {cache_dir()}{hint}")
+    progress.say(f"compiling the kernels, once, into {kernel_cache.cache_dir()}{hint}")
     return True
 
 
@@ -139,7 +131,7 @@ def compile_isolated(graph: Graph, program: Program, settings: pdes.Settings, pr
     simulates = model.has_headers and not model.has_packets and bool((program.node_schedule >= 0).any())
     if simulates and announce_compilation(work, progress):
         idle = idle_settings(graph, settings)
-        note_compilation(work, parallel.compile_kernels(parallel.Layout(graph, idle), idle))
+        kernel_cache.note_compilation(work, parallel.compile_kernels(parallel.Layout(graph, idle), idle))
 
 
 def job_finish_ps(program: Program, results: pdes.Results) -> Int64:
@@ -234,7 +226,7 @@ def _at_closed_forms(plan: RunPlan, formulas: set[tuple[int, int]], progress: Pr
     compiles = announce_compilation(advance, progress)
     results = running.run(plan.graph, by_class, costed, costs, plan.settings, progress)
     if compiles:
-        note_compilation(advance, results.compile_s)
+        kernel_cache.note_compilation(advance, results.compile_s)
     return results
 
 
@@ -294,7 +286,7 @@ def run_program(
     # one rank speaks for all
     reports_cache = jit_enabled() and workers.ranks.rank == 0
     if reports_cache:
-        _warn_once(progress, cache_complaint())
+        _warn_once(progress, kernel_cache.cache_complaint())
     main_kernel = work_messages if settings.fidelity.hooks.act else work
     compiles = announce_compilation(main_kernel, progress)
     extended_graph, extended_program, owner = engine_inputs(graph, program, owner)
@@ -309,9 +301,9 @@ def run_program(
     counters = results.counters | {"trace_nodes": results.counters["trace_nodes"] - further}
     results = replace(results, compile_s=compile_s + results.compile_s, counters=counters)
     if compiles and reports_cache:
-        note_compilation(main_kernel, results.compile_s)
+        kernel_cache.note_compilation(main_kernel, results.compile_s)
     if reports_cache:
-        _warn_once(progress, what_was_not_kept())
+        _warn_once(progress, kernel_cache.what_was_not_kept())
     return results_of_traces(results, graph, program)
 
 

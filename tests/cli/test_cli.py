@@ -100,7 +100,7 @@ def _raising(monkeypatch, error):
     def doctor():
         raise error
 
-    monkeypatch.setattr("nadi.cli.commands.doctor.doctor", doctor)
+    monkeypatch.setattr("nadi.cli.commands.bench.doctor", doctor)
     monkeypatch.setattr("nadi.cli.commands.command_line", command_line.__wrapped__)
 
 

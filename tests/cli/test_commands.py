@@ -9,8 +9,8 @@ from nadi import et, workload
 from nadi.et import decoder
 from nadi.launching.progress import NoProgress
 from nadi.pdes.core.jit import jit_enabled
-from nadi.studies.benchmarks import bench, scaling, trace_decoding
-from nadi.studies.benchmarks.scaling import joint_rate
+from nadi.studies.benchmarks import bench, trace_decoding
+from nadi.studies.benchmarks.bench import joint_rate
 from nadi.studies.collectives.options import parse_sizes
 from tests.nonempty import nonempty
 
@@ -117,8 +117,8 @@ def test_two_workers_against_one(monkeypatch):
         figures = {"packet_hops": 100, "digest": "d", "walls_s": [seconds * slower["now"]], "waiting_shares": waiting}
         return [figures for _ in commands]
 
-    monkeypatch.setattr(scaling, "run_side_by_side", pretended)
-    found = scaling.measure_pairs("permutation", NoProgress())
+    monkeypatch.setattr(bench, "run_side_by_side", pretended)
+    found = bench.measure_pairs("permutation", NoProgress())
     rows = {row["workers"]: row for row in found["rows"]}
     assert found["capacity"] == 1
     assert rows["serial"]["of_turns"] == [50, 100 / 3, 25]

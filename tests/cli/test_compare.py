@@ -10,8 +10,8 @@ from nadi import et
 from nadi.configuration.run_file import load_config
 from nadi.insight.comparison import compare, difference, differing_settings, relative, run_names, size
 from nadi.insight.runs import Run
+from nadi.reports.pages import Plot, Table
 from nadi.reports.pages.comparison import comparison_page
-from nadi.reports.pages.page import Plot, Table
 from tests.headings import unexplained
 from tests.nonempty import nonempty
 

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 import nadi.energy
 from nadi import et
 from nadi.configuration.input_files import files_read
-from nadi.configuration.named_files import naming_keys
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import NetworkSection
-from nadi.configuration.values import Section
+from nadi.configuration.values import Section, naming_keys
 from nadi.et.files import npu_of
 from nadi.inputs.units import parse_flops
 from nadi.pdes.construction.fabric import rto_ps

@@ -6,9 +6,9 @@ import pytest
 import nadi as package
 from nadi import et
 from nadi.et import CollectiveCommType
+from nadi.insight.explanation import explain, what_if
 from nadi.insight.explanation.contention import contention
 from nadi.insight.explanation.critical_path import MessagesOfPath, critical_path, npus_of_path
-from nadi.insight.explanation.document import explain, what_if
 from nadi.insight.explanation.run_events import events_of_run
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import ClosedFormCosts, CollectiveCosts

@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 
-from nadi.cli.commands.workload.serving_network import network
+from nadi.cli.commands.workload.generation import serving_network
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.et import CollectiveCommType
@@ -345,7 +345,7 @@ def test_the_clock_with_a_network_is_that_of_a_run(nadi, tmp_path, plan, softwar
     """A run at closed forms on the same cluster."""
     model, settled, gpu = find("llama3-8b"), settle(find("llama3-8b"), parallel_plan(plan)), find_gpu("h100")
     host = serving_software(software)
-    clock = iteration_clock(model, settled, gpu, host, network("dgx-h100-superpod", 8)(settled, 0))
+    clock = iteration_clock(model, settled, gpu, host, serving_network("dgx-h100-superpod", 8)(settled, 0))
     options = ("--plan", plan, "--prompt", 300, "--generate", 9, "--cluster", "dgx-h100-superpod")
     options = (*options, "--software", software)
     nadi.ok("workload", "inference", "--model", "llama3-8b", *options, "-o", tmp_path / "traces")
@@ -358,7 +358,7 @@ def test_the_clock_with_a_network_is_that_of_a_run(nadi, tmp_path, plan, softwar
     prompt, token = Batch((Prompts(1, 300, 0),), 0, 0, 1), Batch((), 1, 301, 1)
     # The GPU has nothing to do while the host works for the first pass
     waiting = host.model_copy(update={"is_overlapped": False})
-    first = iteration_clock(model, settled, gpu, waiting, network("dgx-h100-superpod", 8)(settled, 0))
+    first = iteration_clock(model, settled, gpu, waiting, serving_network("dgx-h100-superpod", 8)(settled, 0))
     assert found["ttft"]["p50_ps"] == pytest.approx((host.request_us + first(prompt)) * 1e6, rel=0.005)
     # Where the host takes longer than the GPU, a pass after its work is shorter for a token than for the prompt
     shorter_us = first(prompt) - first(token) if clock(token) == host.gap_us + host.beside_us(token) else 0
@@ -436,7 +436,7 @@ def test_a_clock_that_is_asked_for_many_sizes_keeps_few_plans(monkeypatch):
         "IsolatedCollectives",
         lambda *given, **named: made.append(weakref.ref(found := IsolatedCollectives(*given, **named))) or found,
     )
-    link = network("dgx-h100-superpod", 8)(settle(find("llama3-8b"), parallel_plan("tp8")), 0)
+    link = serving_network("dgx-h100-superpod", 8)(settle(find("llama3-8b"), parallel_plan("tp8")), 0)
     for tokens in range(1, 80):
         link.collective_ps(GroupCollective("all-reduce", CollectiveCommType.ALL_REDUCE, tokens * 8192, "tp"))
     gc.collect()

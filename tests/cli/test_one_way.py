@@ -19,7 +19,7 @@ from tests.nonempty import nonempty
 READERS = {
     "nadi/configuration/conditions.py",
     "nadi/configuration/effects.py",
-    "nadi/insight/questions.py",
+    "nadi/insight/run_analysis.py",
     "nadi/simulation/resolving.py",
     "nadi/simulation/assembly/reading.py",
 }

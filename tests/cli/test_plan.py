@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.reports.pages.page import Plot
+from nadi.reports.pages import Plot
 from nadi.studies.planner.report import plan_page
 from nadi.studies.planner.space import DEFAULT_RESERVE, MemoryReserve, PlanSpace, candidates
 from nadi.studies.planner.step import step_time, target_machine

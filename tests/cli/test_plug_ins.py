@@ -237,7 +237,7 @@ def test_a_trace_format_and_a_trace_check(nadi, write_run, step, tmp_path):
 
 
 CHECK = """
-from nadi.et.checking.check import Check
+from nadi.et.checking import Check
 from nadi.et.checking.finding import NOTE, Example, Finding
 LOOKS_FOR = "anything"
 class TraceCheck(Check):

@@ -225,7 +225,7 @@ def test_runs_of_a_sweep_import_nothing_from_the_folder_in_hand(nadi, trapped):
 
 @mpich
 def test_doctor_starts_nothing_from_the_folder_in_hand(trapped):
-    from nadi.cli.commands.doctor import _mpi
+    from nadi.cli.commands.bench import _mpi
 
     assert _mpi().ok
     assert [*trapped.glob("*.PWNED")] == []
@@ -235,10 +235,10 @@ def test_doctor_starts_nothing_from_the_folder_in_hand(trapped):
 @pytest.mark.parametrize("output", ["< 1 MPICH 5 >< 1 MPICH 5 >\n\n", "< 1 MPI\n< 1 MPICH 5 >"])
 def test_doctor_finds_worlds_of_one_rank_in_mixed_up_output(monkeypatch, output):
     """Launchers pass on what ranks print in pieces, whose ends are not the ends of lines."""
-    from nadi.cli.commands import doctor
+    from nadi.cli.commands import bench
 
-    monkeypatch.setattr(doctor.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, output, ""))
-    finding = doctor._mpi()
+    monkeypatch.setattr(bench.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, output, ""))
+    finding = bench._mpi()
     assert not finding.ok
     assert finding.found.endswith("2 ranks see a world of 1")
 

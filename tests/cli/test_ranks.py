@@ -15,8 +15,8 @@ from nadi.configuration.run_file import load_config
 from nadi.et import CollectiveCommType
 from nadi.insight import node_times, run_analysis
 from nadi.insight.run_analysis import analyse, analyse_rank, merge_ranks
-from nadi.launching import launcher
-from nadi.launching.world import RankGather
+from nadi.launching import ranks
+from nadi.launching.ranks import RankGather
 from nadi.reports.run_folder import TABLES, summary, write_results
 from nadi.reports.text.run import run_report
 from nadi.simulation.assembly.reading import WorkReader
@@ -68,14 +68,14 @@ INTEL = "Intel(R) MPI Library 2021.11 for Linux* OS\n"
     ],
 )
 def test_what_launchers_say(environ, size, variable, rank):
-    assert launcher.launched_size(environ) == (size, variable)
-    assert launcher.launched_rank(environ) == rank
-    assert launcher.wants_mpi(environ) == (variable != "" and size != 1)
+    assert ranks.launched_size(environ) == (size, variable)
+    assert ranks.launched_rank(environ) == rank
+    assert ranks.wants_mpi(environ) == (variable != "" and size != 1)
 
 
 @pytest.mark.parametrize("environ", [HYDRA, MPIRUN, STEP, STEP | HYDRA])
 def test_the_right_size_passes(environ):
-    launcher.check(environ, 4, MPICH)
+    ranks.check(environ, 4, MPICH)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_the_right_size_passes(environ):
     ],
 )
 def test_a_world_of_one_is_refused_with_the_fix(environ, library, told):
-    with pytest.raises(launcher.LauncherError) as caught:
-        launcher.check(environ, 1, library)
+    with pytest.raises(ranks.LauncherError) as caught:
+        ranks.check(environ, 1, library)
     for text in nonempty(told):
         assert text in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -103,10 +103,10 @@ def test_the_mpiexec_beside_python_is_named_where_it_is_of_that_mpi(tmp_path, mo
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     for name in ("mpiexec", "mpichversion"):
         (tmp_path / name).touch()
-    with pytest.raises(launcher.LauncherError, match=f"use {tmp_path}/mpiexec$"):
-        launcher.check(MPIRUN, 1, MPICH)
-    with pytest.raises(launcher.LauncherError, match=r"use the mpiexec of Open MPI$"):
-        launcher.check(HYDRA, 1, OPEN_MPI)
+    with pytest.raises(ranks.LauncherError, match=f"use {tmp_path}/mpiexec$"):
+        ranks.check(MPIRUN, 1, MPICH)
+    with pytest.raises(ranks.LauncherError, match=r"use the mpiexec of Open MPI$"):
+        ranks.check(HYDRA, 1, OPEN_MPI)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_the_mpiexec_beside_python_is_named_where_it_is_of_that_mpi(tmp_path, mo
     ],
 )
 def test_what_would_end_in_mpi_init_is_refused_before(environ, library, told):
-    with pytest.raises(launcher.LauncherError) as caught:
-        launcher.check_library(environ, library)
+    with pytest.raises(ranks.LauncherError) as caught:
+        ranks.check_library(environ, library)
     assert str(caught.value).startswith(told)
 
 
@@ -140,32 +140,32 @@ def test_what_would_end_in_mpi_init_is_refused_before(environ, library, told):
     ],
 )
 def test_what_may_work_is_tried(environ, library):
-    launcher.check_library(environ, library)
+    ranks.check_library(environ, library)
 
 
 def test_alone_imports_no_mpi(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py", None)
-    assert launcher.connect({}) is None
-    assert launcher.connect(IN_JOB) is None
-    assert launcher.connect({"PMI_SIZE": "1", "PMI_RANK": "0"}) is None
-    assert launcher.connect(HYDRA | {"NADI_LAUNCHER": "none"}) is None
+    assert ranks.connect({}) is None
+    assert ranks.connect(IN_JOB) is None
+    assert ranks.connect({"PMI_SIZE": "1", "PMI_RANK": "0"}) is None
+    assert ranks.connect(HYDRA | {"NADI_LAUNCHER": "none"}) is None
 
 
 def test_rank_0_says_that_mpi4py_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py", None)
-    monkeypatch.setattr(launcher, "_RANK_0_REPORTS_S", 0)
-    with pytest.raises(launcher.LauncherError, match=r"4 processes were started \(PMI_SIZE\), but .* mpi4py mpich"):
-        launcher.connect(HYDRA | {"PMI_RANK": "0"})
-    with pytest.raises(launcher.LauncherError, match=r"^$"):
-        launcher.connect(HYDRA)
+    monkeypatch.setattr(ranks, "_RANK_0_REPORTS_S", 0)
+    with pytest.raises(ranks.LauncherError, match=r"4 processes were started \(PMI_SIZE\), but .* mpi4py mpich"):
+        ranks.connect(HYDRA | {"PMI_RANK": "0"})
+    with pytest.raises(ranks.LauncherError, match=r"^$"):
+        ranks.connect(HYDRA)
 
 
 CONNECT = """
 import os, sys
-from nadi.launching import launcher
+from nadi.launching import ranks
 try:
-    world = launcher.connect(os.environ)
-except launcher.LauncherError as error:
+    world = ranks.connect(os.environ)
+except ranks.LauncherError as error:
     sys.stderr.write(f"{error}\\n" if str(error) else "")
     sys.exit(error.exit_code)
 sys.stdout.write(f"{world.Get_size() if world else None}\\n")

@@ -11,9 +11,8 @@ import pytest
 
 import nadi as package
 from nadi.insight.runs import Run
-from nadi.reports.pages import fabric, report, report_times
+from nadi.reports.pages import Facts, Plot, Table, fabric, report, report_times
 from nadi.reports.pages import network as network_page
-from nadi.reports.pages.page import Facts, Plot, Table
 from nadi.reports.pages.report_times import _covered
 from nadi.simulation import earlier_run
 from nadi.simulation.schemas import WORKERS

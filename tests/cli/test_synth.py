@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 
 from nadi import et
-from nadi.et.synthesis import Originals, generate, learn, request_of, stream_of
-from nadi.et.synthesis.generating import in_possible_order, ordered_events, with_values
+from nadi.et.synthesis import (
+    Originals,
+    generate,
+    in_possible_order,
+    learn,
+    ordered_events,
+    request_of,
+    stream_of,
+    with_values,
+)
 from nadi.et.synthesis.schedule import Schedule, events_in, parts_of, stretched
 from nadi.et.synthesis.streams import (
     COLLECTIVE,

@@ -20,7 +20,7 @@ from nadi.cli.main import main
 from nadi.et import CollectiveCommType
 from nadi.inputs import shown
 from nadi.inputs.units import parse_bytes, parse_time
-from nadi.reports.pages.charts import COLOURS, series_style
+from nadi.reports.pages import COLOURS, series_style
 from nadi.terminal import (
     FittedTable,
     TableColumn,
@@ -237,7 +237,7 @@ def test_what_is_the_fault_of_the_world_is_no_defect(nadi, monkeypatch, error, c
     def doctor():
         raise error
 
-    monkeypatch.setattr("nadi.cli.commands.doctor.doctor", doctor)
+    monkeypatch.setattr("nadi.cli.commands.bench.doctor", doctor)
     monkeypatch.setattr("nadi.cli.commands.command_line", command_line.__wrapped__)
     assert nadi("doctor") == (code, "", f"nadi: error: {text}\n")
 

@@ -15,7 +15,7 @@ import pytest
 import nadi as package
 from nadi import et
 from nadi.et import CollectiveCommType
-from nadi.insight.explanation.document import explain
+from nadi.insight.explanation import explain
 from tests.nonempty import nonempty
 
 MIB = 1 << 20

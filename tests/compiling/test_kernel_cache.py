@@ -15,7 +15,7 @@ from nadi.compiling import compiler, kernel_cache, machine_code
 from nadi.compiling.kernel_cache import KernelFolder
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
-from nadi.launching.world import ALONE
+from nadi.launching.ranks import ALONE
 from nadi.pdes import parallel
 from nadi.pdes.core.algorithms import rehash
 from nadi.pdes.workers import team
@@ -285,7 +285,7 @@ def test_code_of_sources_that_have_changed_meanwhile_is_neither_read_nor_written
 
 
 def test_doctor_looks_into_the_folder(tmp_path, monkeypatch):
-    from nadi.cli.commands.doctor import _cache
+    from nadi.cli.commands.bench import _cache
 
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path / "cache"))
     assert _cache().ok

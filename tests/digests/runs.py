@@ -24,7 +24,7 @@ from nadi.pdes import (
     fidelity,
     run,
 )
-from nadi.simulation.assembly.engine_inputs import engine_inputs
+from nadi.simulation.assembly import engine_inputs
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.mixed_fidelity import coupled_collectives
 from nadi.simulation.network_settings import network_settings

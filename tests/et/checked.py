@@ -3,7 +3,7 @@
 import numpy as np
 
 from nadi import et
-from nadi.et.checking.check import Sources
+from nadi.et.checking import Sources
 from nadi.et.checks import check_traces
 
 

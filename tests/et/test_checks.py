@@ -43,7 +43,7 @@ def test_every_check_has_what_the_folder_asks_for():
     assert len(all_checks()) == 14
     for module in nonempty(all_checks().values()):
         assert module.LOOKS_FOR
-        assert issubclass(module.TraceCheck, et.checking.check.Check)
+        assert issubclass(module.TraceCheck, et.checking.Check)
 
 
 def test_a_file_that_is_cut_off_is_told_and_nobody_is_blamed_for_what_it_holds(tmp_path):

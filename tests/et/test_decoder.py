@@ -16,8 +16,7 @@ from nadi.et.errors import TraceError
 from nadi.et.framing import frame
 from nadi.et.kernels.nodes import PADDING_BYTES
 from nadi.et.schema import Node
-from nadi.et.table import OtherAttributes
-from nadi.et.table_writer import frames_of
+from nadi.et.table import OtherAttributes, frames_of
 from nadi.pdes.core.jit import jit_enabled
 from tests.et.alike import check_alike
 from tests.nonempty import nonempty

@@ -195,7 +195,7 @@ def test_groups_of_metadata_nodes_stay(tmp_path):
 
 
 def test_more_rows_than_are_put_together_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("nadi.et.table_writer._ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("nadi.et.table._ROWS_AT_ONCE", 7)
     made = [et.comp_node(i, f"node {i}", num_ops=i % 3, deps=range(max(i - 3, 0), i)) for i in range(50)]
     made[20:20] = [et.group_node(100, "g", "mine", [0])]
     et.write_trace(tmp_path / "a.et", et.metadata(), made)

@@ -14,7 +14,7 @@ from nadi import pdes, topologies
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.pdes import Faults, LinkFault, NpuFault
-from nadi.simulation.assembly.fault_schedule import with_slow_links
+from nadi.simulation.assembly import with_slow_links
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.network_settings import network_settings

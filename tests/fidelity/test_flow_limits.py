@@ -7,7 +7,7 @@ from nadi import et, pdes
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.inputs.units import MIB
-from nadi.insight.explanation.document import explain
+from nadi.insight.explanation import explain
 from nadi.insight.runs import Run
 from nadi.reports.pages.fabric import fabric_section
 from nadi.simulation.network_settings import network_settings

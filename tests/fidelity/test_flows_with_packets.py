@@ -17,7 +17,7 @@ from nadi.pdes import workers
 from nadi.pdes.core import declared
 from nadi.pdes.core import state as s
 from nadi.pdes.fidelity import fidelity
-from nadi.simulation.assembly.engine_inputs import with_flows
+from nadi.simulation.assembly import with_flows
 from nadi.simulation.assembly.resource_checks import estimate
 from nadi.simulation.network_settings import network_settings
 from nadi.simulation.run import run_program

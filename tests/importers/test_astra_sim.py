@@ -8,7 +8,7 @@ import pytest
 from nadi import et
 from nadi.configuration.run_file import load_config, put_over
 from nadi.errors import ConfigError
-from nadi.importers.astra_sim.system import MemoryFile, SystemFile
+from nadi.importers.astra_sim.files import MemoryFile, SystemFile
 from nadi.importers.files import find_named
 from tests.running import simulate
 from tests.topologies.test_simulator_files import SMALL_TREE

@@ -18,7 +18,7 @@ SEARCHES = {"search", "sub", "subn", "split", "finditer", "findall"}
 ANCHORED = {"match", "fullmatch"}
 MADE_OF_WHAT_USERS_WRITE = {
     "et/files.py": "re.escape of the end of a file's name",
-    "et/reshape/slicing.py": "fnmatch.translate of a user's wildcards, whose repetitions are atomic",
+    "et/reshape/parts.py": "fnmatch.translate of a user's wildcards, whose repetitions are atomic",
     "inputs/kinds.py": "its own tables, whose patterns are tried below",
     "workload/collectives/custom/chakra.py": "re.escape of the beginning of a file's name",
 }

@@ -8,7 +8,7 @@ from nadi import et
 from nadi.configuration.sections import NetworkSection
 from nadi.et import CollectiveCommType
 from nadi.launching.progress import NoProgress
-from nadi.simulation.assembly.engine_inputs import with_flows
+from nadi.simulation.assembly import with_flows
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.mixed_fidelity import coupled_collectives
 from nadi.simulation.network_settings import network_settings

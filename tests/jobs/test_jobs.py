@@ -9,7 +9,7 @@ from nadi import et, pdes
 from nadi.configuration.sections import NetworkSection
 from nadi.pdes import build_world
 from nadi.pdes import run as run_of_engine
-from nadi.simulation.assembly.engine_inputs import engine_inputs
+from nadi.simulation.assembly import engine_inputs
 from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build, clusters, route
 from nadi.workload import CollectiveSettings, build_program

@@ -9,8 +9,8 @@ import pytest
 
 from nadi import et
 from nadi.insight.network import network_document, read_net_run
+from nadi.reports.pages import Paragraph, Plot, Table
 from nadi.reports.pages.network import network_parts
-from nadi.reports.pages.page import Paragraph, Plot, Table
 from tests.cli.conftest import nadi, write_run  # noqa: F401 - fixtures
 
 FABRIC = 'spec = "leaf-spine:npus=12,hosts_per_leaf=4,spines=1,rate=100Gbps,uplink_rate=100Gbps,delay=1us"'

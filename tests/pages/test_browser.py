@@ -7,10 +7,8 @@ import pytest
 
 import nadi
 from nadi import et
-from nadi.reports.pages import report_times
-from nadi.reports.pages.charts import COLOURS, HEAT
+from nadi.reports.pages import COLOURS, HEAT, report_times, write_page
 from nadi.reports.pages.fabric import _COLOURS
-from nadi.reports.pages.page import write_page
 from nadi.reports.pages.report import report
 from tests.headings import unexplained
 from tests.nonempty import nonempty

@@ -13,8 +13,7 @@ import pytest
 
 import nadi as package
 from nadi.reports.figures import can_draw, draw, write_figures
-from nadi.reports.pages.charts import band_lines, bar_chart, empty_figure, heat_map, panel_figure
-from nadi.reports.pages.page import Page, PageSection, Plot
+from nadi.reports.pages import Page, PageSection, Plot, band_lines, bar_chart, empty_figure, heat_map, panel_figure
 from nadi.terminal import in_page
 from tests.cli.conftest import nadi  # noqa: F401 - a fixture
 from tests.nonempty import nonempty
@@ -166,8 +165,8 @@ def test_axes_of_few_values(values, scale):
 @pytest.mark.full
 def test_figures_have_the_same_bytes_in_every_process(tmp_path):
     """Neither the seed of hashes nor the settings of the user's matplotlib change a figure."""
-    code = "import sys; from nadi.reports.pages import charts; from nadi.reports.figures import draw\n"
-    code += "figure = charts.bar_chart(['a', 'b'], {'c': [1, 2], 'd': [3, 4]}, charts.COLOURS[:2], 's')\n"
+    code = "import sys; from nadi.reports import pages; from nadi.reports.figures import draw\n"
+    code += "figure = pages.bar_chart(['a', 'b'], {'c': [1, 2], 'd': [3, 4]}, pages.COLOURS[:2], 's')\n"
     code += "sys.stdout.buffer.write(b''.join(draw(figure, 400)))"
     (tmp_path / "matplotlibrc").write_text("font.size: 20\naxes.linewidth: 5\n")
     more = {"1": {}, "2": {"MATPLOTLIBRC": str(tmp_path / "matplotlibrc")}}

@@ -12,7 +12,7 @@ from nadi.pdes import Settings, SharedBuffer, build_world, fidelity, run
 from nadi.pdes.network import balancing
 from nadi.pdes.nic import congestion
 from nadi.pdes.parallel import Layout, Processes, run_divided
-from nadi.simulation.assembly.engine_inputs import engine_inputs
+from nadi.simulation.assembly import engine_inputs
 from nadi.topologies import build
 from nadi.topologies.endpoints import with_aggregators_of
 from nadi.workload import (

@@ -13,7 +13,7 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 
 from nadi.cli.main import main
-from nadi.launching.launcher import launched_rank
+from nadi.launching.ranks import launched_rank
 
 
 def called(arguments):

@@ -13,7 +13,7 @@ from nadi.pdes import LinkFault, RunError, build_world, run
 from nadi.pdes.construction.domains import ALL_GATHER, SYNCHRONISING
 from nadi.pdes.parallel import Layout, Processes, run_divided
 from nadi.pdes.reuse import Records
-from nadi.simulation.assembly.engine_inputs import engine_inputs
+from nadi.simulation.assembly import engine_inputs
 from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build, clusters
 from nadi.workload import KINDS, CollectiveSettings, ComputeModel, build_program

@@ -129,7 +129,7 @@ STAGES = {
     "partition.Partition",
     "workload.Schedules",
     "pdes.Results",
-    "nadi.launching.world.RankGather",
+    "nadi.launching.ranks.RankGather",
 }
 
 

@@ -40,10 +40,10 @@ PLACES = (
     Place(
         re.compile(r"sys\.executable"),
         {
-            "nadi/studies/benchmarks/scaling.py",  # looks for mpiexec beside it
-            "nadi/cli/commands/slurm.py",  # names it in a script, with -P
-            "nadi/cli/commands/doctor.py",  # prints it
-            "nadi/launching/launcher.py",  # looks for mpiexec beside it
+            "nadi/studies/benchmarks/bench.py",  # looks for mpiexec beside it
+            "nadi/cli/commands/run.py",  # names it in a script, with -P
+            "nadi/cli/commands/bench.py",  # prints it
+            "nadi/launching/ranks.py",  # looks for mpiexec beside it
             "nadi/launching/installation.py",  # starts it
         },
         "nadi.launching.installation starts Python in safe-path mode",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nadi import pdes, topologies
-from nadi.simulation.assembly.engine_inputs import engine_inputs
+from nadi.simulation.assembly import engine_inputs
 
 
 def simulate(network, program, **settings):

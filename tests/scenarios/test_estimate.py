@@ -5,7 +5,7 @@ import pytest
 
 from nadi import et, pdes, topologies, workload
 from nadi.pdes import fidelity
-from nadi.simulation.assembly.engine_inputs import engine_inputs
+from nadi.simulation.assembly import engine_inputs
 from nadi.simulation.assembly.resource_checks import estimate
 from nadi.workload.program.traffic import sample, traffic
 from tests.scenarios.running import simulate

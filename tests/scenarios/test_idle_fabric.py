@@ -11,7 +11,7 @@ from nadi import topologies
 from nadi.pdes import Settings, build_world, run
 from nadi.pdes.fidelity import fidelity
 from nadi.pdes.network.balancing import balancing
-from nadi.simulation.assembly.engine_inputs import engine_inputs
+from nadi.simulation.assembly import engine_inputs
 from nadi.simulation.closed_forms import collective as forms
 from nadi.simulation.closed_forms import isolated as played_module
 from nadi.simulation.closed_forms.isolated import idle_fabric

@@ -6,7 +6,7 @@ import pytest
 from nadi import pdes, topologies
 from nadi.pdes import SharedBuffer
 from nadi.pdes.nic import congestion
-from nadi.simulation.assembly.engine_inputs import engine_inputs, results_of_traces
+from nadi.simulation.assembly import engine_inputs, results_of_traces
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.workload import collective_program

@@ -9,7 +9,7 @@ from nadi.configuration.sections import NetworkSection
 from nadi.et import metadata, recv_node, send_node, table_of
 from nadi.launching.progress import NoProgress
 from nadi.pdes import RunError, Settings, build_world, run
-from nadi.simulation.assembly.engine_inputs import engine_inputs, results_of_traces
+from nadi.simulation.assembly import engine_inputs, results_of_traces
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.network_settings import network_settings

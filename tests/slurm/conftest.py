@@ -9,10 +9,10 @@ from tests.slurm import cluster
 
 CONNECT = """
 import os, sys
-from nadi.launching import launcher
+from nadi.launching import ranks
 try:
-    world = launcher.connect(os.environ)
-except launcher.LauncherError as error:
+    world = ranks.connect(os.environ)
+except ranks.LauncherError as error:
     sys.stdout.write(f"{error}\\n" * bool(str(error)))
     sys.exit(error.exit_code)
 sys.stdout.write(f"size {world.Get_size() if world else None}\\n")

@@ -25,7 +25,7 @@ RECORD = """\
 # Stands for Python in a script: runs what connects to the other ranks, and says how it was called.
 import json, os, sys
 from pathlib import Path
-from nadi.launching.launcher import connect
+from nadi.launching.ranks import connect
 world = connect(os.environ)
 names = ("OMP_NUM_THREADS", "NADI_CACHE_DIR", "SLURM_PROCID")
 said = {{"size": world.Get_size() if world else 1, "arguments": sys.argv[1:]}}

@@ -23,7 +23,7 @@ LEAST_OF_A_WINDOW_BYTES = 50
 ALL_REDUCE = """
 import os, sys
 import numpy as np
-from nadi.launching.launcher import connect
+from nadi.launching.ranks import connect
 world = connect(os.environ)
 total = np.zeros(1 << 17, dtype=np.int64)
 world.Allreduce(np.full_like(total, world.Get_rank() + 1), total)

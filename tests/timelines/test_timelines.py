@@ -11,8 +11,7 @@ from nadi import et
 from nadi.errors import OutputError
 from nadi.insight.link_load import _sent, link_load
 from nadi.reports.perfetto import MAX_TRACKS, Slice, perfetto_trace, write_lane
-from nadi.reports.run_timeline import write_run_timeline
-from nadi.reports.trace_timeline import write_trace_timeline
+from nadi.reports.timelines import write_run_timeline, write_trace_timeline
 from tests.budgets import bounded
 from tests.cli.conftest import nadi  # noqa: F401 - a fixture
 from tests.et.measured_ranks import ranks_of, timed

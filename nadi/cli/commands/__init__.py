@@ -1,7 +1,7 @@
-"""The commands, one module each, and the command line that has them all.
+"""The commands, a module for each family of them, and the command line that has them all.
 
-A module has a function of its own name, such as `report` in report.py. A module with several commands has
-`register(group)` instead, which adds them. Modules import what a command needs when the command runs, because
+A module with several commands has `register(group)`, which adds them; its name is that of one of them. A module with
+one command has a function of its own name instead. Modules import what a command needs when the command runs, because
 `nadi --help` must start neither Numba nor MPI.
 """
 

@@ -83,8 +83,7 @@ def _run(
     from nadi.api.running import RunRequest
     from nadi.configuration.run_file import load_config
     from nadi.importers.files import write_run_file
-    from nadi.launching.launcher import connected_ranks
-    from nadi.launching.world import together
+    from nadi.launching.ranks import connected_ranks, together
 
     ranks = connected_ranks(os.environ)
     with together(ranks):

@@ -19,8 +19,7 @@ from nadi.configuration.run_file import put_over
 from nadi.errors import ConfigError, OutputError
 from nadi.et import NodeType, TraceTable
 from nadi.importers import FileSections, warning
-from nadi.importers.astra_sim.networks import is_ns3, read_analytical, read_htsim_network, read_ns3_network
-from nadi.importers.astra_sim.system import read_groups_of, read_memory, read_system, read_workload
+from nadi.importers.astra_sim import files
 from nadi.inputs.arrays import Int64, Mask
 from nadi.inputs.limits import MAX_NPUS
 from nadi.inputs.units import KIB, PS_PER_NS
@@ -56,11 +55,11 @@ def translated(options: Options) -> tuple[dict[str, Any], str]:
     Raises ConfigError, WorkloadError or TraceError: a file is wrong.
     """
     if options.htsim:
-        network, dims = read_htsim_network(options.network, options.htsim)
-    elif options.logical_topology is not None or is_ns3(options.network):
-        network, dims = read_ns3_network(options.network, options.logical_topology)
+        network, dims = files.read_htsim_network(options.network, options.htsim)
+    elif options.logical_topology is not None or files.is_ns3(options.network):
+        network, dims = files.read_ns3_network(options.network, options.logical_topology)
     else:
-        network, dims = read_analytical(options.network, congestion_aware=options.congestion_aware)
+        network, dims = files.read_analytical(options.network, congestion_aware=options.congestion_aware)
     unused = list(options.unused)
     if options.congestion_aware is not None and "congestion_aware" not in network.sections["network"]:
         unused.append("--congestion-aware" if options.congestion_aware else "--congestion-unaware")
@@ -69,8 +68,8 @@ def translated(options: Options) -> tuple[dict[str, Any], str]:
     npus = math.prod(dims)
     if npus > MAX_NPUS:
         raise ConfigError(f"{options.network}: {npus:.6g} NPUs; expected at most {MAX_NPUS}")
-    groups = read_groups_of(options.groups)
-    system = read_system(
+    groups = files.read_groups_of(options.groups)
+    system = files.read_system(
         options.system,
         dims,
         injection_scale=options.injection_scale,
@@ -82,12 +81,12 @@ def translated(options: Options) -> tuple[dict[str, Any], str]:
     parts = [
         (str(options.network), network),
         (str(options.system), system),
-        (options.workload, read_workload(options.workload, npus)),
+        (options.workload, files.read_workload(options.workload, npus)),
         (options.groups, groups),
         ("options", FileSections(rendezvous, tuple(unused))),
     ]
     if options.remote_memory is not None:
-        parts.append((str(options.remote_memory), read_memory(options.remote_memory, npus)))
+        parts.append((str(options.remote_memory), files.read_memory(options.remote_memory, npus)))
     sections: Mapping[str, Any] = functools.reduce(put_over, (part.sections for _, part in parts), {})
     return dict(sections), warning(parts)
 

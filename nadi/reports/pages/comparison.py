@@ -11,22 +11,8 @@ from nadi.inputs.units import PS_PER_US
 from nadi.insight.accuracy import joint_operations
 from nadi.insight.comparison import by_load
 from nadi.insight.measured import TIMED_KINDS, TimedNodes
-from nadi.reports.pages.charts import Plotly, bar_chart, series_style
-from nadi.reports.pages.page import (
-    Fact,
-    Facts,
-    Heading,
-    Page,
-    PageSection,
-    Paragraph,
-    Part,
-    Plot,
-    Table,
-    explanations,
-    from_terminal,
-)
+from nadi.reports import pages
 from nadi.reports.pages.report_times import CATEGORY_COLOURS
-from nadi.reports.text import accuracy as text
 from nadi.reports.text import comparison as tables
 from nadi.terminal import FittedTable, buffer_text, in_page, size_text, time_text, time_unit
 
@@ -34,50 +20,50 @@ MAX_ROWS = 300  # Number of collectives in the table
 _MAX_BARS = 25  # Number of groups of collectives in the chart
 
 
-def comparison_page(document: dict[str, Any]) -> Page:
+def comparison_page(document: dict[str, Any]) -> pages.Page:
     """Return the page of a document of nadi.insight.comparison."""
     names = _names(document)
     lead = f"{len(names)} runs; {names[0]} is the baseline. Click an underlined term for its explanation."
-    overview: list[Part] = [Paragraph(note, is_warning=True) for note in document["notes"]]
+    overview: list[pages.Part] = [pages.Paragraph(note, is_warning=True) for note in document["notes"]]
     meanings = (f"{tables.label(row['name'])}: {row['meaning']}" for row in document["figures"])
     overview.append(_table(document, tables.runs_table(document)))
     overview.append(_table(document, tables.metrics_table(document), "; ".join(meanings) + "."))
     more = [table for table in (tables.jobs_table(document), tables.losses_table(document)) if table.rows]
     overview += [_table(document, table) for table in more]
     settings = tables.settings_table(document)
-    difference = _table(document, settings) if settings.rows else Paragraph("All settings are the same.")
+    difference = _table(document, settings) if settings.rows else pages.Paragraph("All settings are the same.")
     of_times = "Mean over all NPUs of a run; the categories add up to the run."
     of_collectives = "By group, kind and size, sorted by the change of the time."
     sections = [
-        PageSection("figures", "Results", "The metrics of the runs, and their differences.", overview),
-        PageSection("settings", "Settings", "Settings that differ between the runs.", [difference]),
-        PageSection("times", "Time by category", of_times, _times(document)),
-        PageSection("collectives", "Collectives", of_collectives, _collectives(document)),
-        PageSection("links", "Links", "Utilisation of tiers and single links.", _links(document)),
+        pages.PageSection("figures", "Results", "The metrics of the runs, and their differences.", overview),
+        pages.PageSection("settings", "Settings", "Settings that differ between the runs.", [difference]),
+        pages.PageSection("times", "Time by category", of_times, _times(document)),
+        pages.PageSection("collectives", "Collectives", of_collectives, _collectives(document)),
+        pages.PageSection("links", "Links", "Utilisation of tiers and single links.", _links(document)),
     ]
     bars = (bar for run in document["runs"] for bar in run["error_bars"])
-    return Page(" / ".join(names), lead, sections).with_error_bars(bars)
+    return pages.Page(" / ".join(names), lead, sections).with_error_bars(bars)
 
 
-def _times(document: dict[str, Any]) -> list[Part]:
+def _times(document: dict[str, Any]) -> list[pages.Part]:
     """Return chart and table of the time by category, none if the runs have no categories."""
     rows, names = document["times"]["rows"], _names(document)
     if not rows:
         return []
     unit = time_unit(run["finish_time_ps"] for run in document["runs"])
     times = {row["what"]: [time / unit.ps for time in row["time_ps"]] for row in rows}
-    drawn = bar_chart(
+    drawn = pages.bar_chart(
         names, times, [CATEGORY_COLOURS.get(name, CATEGORY_COLOURS["communication"]) for name in times], unit.name
     )
     moved = max(rows, key=lambda row: max(abs(change) for change in row["change_ps"]))
     description = f"The largest change is in {moved['what']}."
-    known = explanations()
+    known = pages.explanations()
     note = " ".join(f"{name}: {known[name]}" for name in times if name in known)
-    plot = Plot(f"time of the runs by category ({unit.name})", drawn, description, 150 + 40 * len(names))
+    plot = pages.Plot(f"time of the runs by category ({unit.name})", drawn, description, 150 + 40 * len(names))
     return [plot, _table(document, tables.times_table(document), note)]
 
 
-def _collectives(document: dict[str, Any]) -> list[Part]:
+def _collectives(document: dict[str, Any]) -> list[pages.Part]:
     """Return a chart and tables of collectives, none if there are none."""
     rows, names = document["collectives"], _names(document)
     if not rows:
@@ -91,27 +77,29 @@ def _collectives(document: dict[str, Any]) -> list[Part]:
     note = "Sums over all sizes, so that runs with other plans are comparable."
     return [
         _table(document, tables.groups_table(document), note),
-        Plot(title, _bars(document, labels, times, unit.name), description, height),
+        pages.Plot(title, _bars(document, labels, times, unit.name), description, height),
         _collectives_table(document),
     ]
 
 
-def _collectives_table(document: dict[str, Any]) -> Table:
+def _collectives_table(document: dict[str, Any]) -> pages.Table:
     """Return the table of collectives by group, kind and size, with six columns per run."""
     rows, names = document["collectives"], _names(document)
-    headings = [Heading("group", "Name in the traces; the groups of a family share it.", is_text=True)]
-    headings += [Heading("kind", is_text=True), Heading("members"), Heading("size")]
+    headings = [pages.Heading("group", "Name in the traces; the groups of a family share it.", is_text=True)]
+    headings += [pages.Heading("kind", is_text=True), pages.Heading("members"), pages.Heading("size")]
     for name in names:
         headings += [
-            Heading(f"{name}: count", f"Number of collectives in {name}; the columns to the right are of that run."),
-            *(Heading("median"), Heading("waiting"), Heading("ratio")),
-            Heading("change", f"Change of the summed time from {names[0]}."),
-            Heading("algorithm", is_text=True),
+            pages.Heading(
+                f"{name}: count", f"Number of collectives in {name}; the columns to the right are of that run."
+            ),
+            *(pages.Heading("median"), pages.Heading("waiting"), pages.Heading("ratio")),
+            pages.Heading("change", f"Change of the summed time from {names[0]}."),
+            pages.Heading("algorithm", is_text=True),
         ]
     cells = [_collective_cells(row, len(names)) for row in rows[:MAX_ROWS]]
     more = len(rows) - len(cells)
     note = f"and {more:,} more with smaller changes; --json has all" if more else ""
-    return Table("collectives", headings, cells, note)
+    return pages.Table("collectives", headings, cells, note)
 
 
 def _collective_cells(collective: dict[str, Any], num_runs: int) -> list[str]:
@@ -133,7 +121,7 @@ def _collective_cells(collective: dict[str, Any], num_runs: int) -> list[str]:
     return cells
 
 
-def _links(document: dict[str, Any]) -> list[Part]:
+def _links(document: dict[str, Any]) -> list[pages.Part]:
     """Return a chart of tiers, and tables of tiers and links."""
     tiers = by_load([row for row in document["tiers"] if any(row["tx_bytes"])])
     if not tiers:
@@ -144,26 +132,26 @@ def _links(document: dict[str, Any]) -> list[Part]:
     description = "All tiers have equal utilisation in all runs."
     if len(set(tiers[0]["max_utilisation"])) > 1:
         description = f"{tiers[0]['tier']} has the largest change."
-    parts: list[Part] = [
-        Plot("busiest link by tier", plot, description, 160 + 20 * len(tiers) * len(document["runs"])),
+    parts: list[pages.Part] = [
+        pages.Plot("busiest link by tier", plot, description, 160 + 20 * len(tiers) * len(document["runs"])),
         _table(document, tables.tiers_table(document)),
     ]
     links = tables.links_table(document)
     matched = f"{document['links']['matched']:,} links have the same ends in all runs."
-    return [*parts, _table(document, links, matched) if links.rows else Paragraph(matched)]
+    return [*parts, _table(document, links, matched) if links.rows else pages.Paragraph(matched)]
 
 
-def _bars(document: dict[str, Any], labels: list[str], values: list[list[float]], unit: str) -> Plotly:
+def _bars(document: dict[str, Any], labels: list[str], values: list[list[float]], unit: str) -> pages.Plotly:
     """Return bars with a series per run beside each other; values: values by run and label."""
     names = _names(document)
-    colours = [series_style(number).colour for number in range(len(names))]
-    return bar_chart(labels, dict(zip(names, values, strict=True)), colours, unit, "group")
+    colours = [pages.series_style(number).colour for number in range(len(names))]
+    return pages.bar_chart(labels, dict(zip(names, values, strict=True)), colours, unit, "group")
 
 
-def _table(document: dict[str, Any], table: FittedTable, note: str = "") -> Table:
+def _table(document: dict[str, Any], table: FittedTable, note: str = "") -> pages.Table:
     """Return a table of the terminal as a table of a page; names of runs are column headings."""
     first, *_ = names = _names(document)
-    return from_terminal(
+    return pages.from_terminal(
         table, note, {name: f"Value of {name}." for name in names} | {f"to {first}": f"Change from {first}."}
     )
 
@@ -194,32 +182,32 @@ def write_measured(folder: Path, nodes: TimedNodes, accuracy: dict[str, Any]) ->
     (folder / PAGE).write_text(accuracy_page(nodes, accuracy).html(), encoding="utf-8")
 
 
-def accuracy_page(nodes: TimedNodes, accuracy: dict[str, Any]) -> Page:
+def accuracy_page(nodes: TimedNodes, accuracy: dict[str, Any]) -> pages.Page:
     """Return the page of an accuracy report and the nodes behind it."""
-    table = text.overview(accuracy)
-    facts = [Fact(name, value) for name, value in table.rows]
+    table = tables.overview(accuracy)
+    facts = [pages.Fact(name, value) for name, value in table.rows]
     makers = (
-        text.kinds_table,
-        text.sizes_table,
-        text.groups_table,
-        text.pairs_table,
-        text.ranks_table,
-        text.worst_table,
+        tables.kinds_table,
+        tables.sizes_table,
+        tables.measured_groups_table,
+        tables.pairs_table,
+        tables.ranks_table,
+        tables.worst_table,
     )
     printed = [make(accuracy) for make in makers]
-    shown: list[Part] = [from_terminal(table, why=_WHY) for table in printed if table.rows]
+    shown: list[pages.Part] = [pages.from_terminal(table, why=_WHY) for table in printed if table.rows]
     of_points = "A point is a node, or a collective or message. Below: the number of nodes by error."
-    parts: list[Part] = [Facts(facts), *map(Paragraph, table.notes)]
-    parts.append(Plot("simulated against measured time", accuracy_figure(nodes), of_points, 1000))
+    parts: list[pages.Part] = [pages.Facts(facts), *map(pages.Paragraph, table.notes)]
+    parts.append(pages.Plot("simulated against measured time", accuracy_figure(nodes), of_points, 1000))
     lead = "Errors are those of the simulated times, relative to the measured ones."
     sections = [
-        PageSection("overview", "Overview", "Transfers of communication and times of other nodes.", parts),
-        PageSection("tables", "Tables", lead, shown),
+        pages.PageSection("overview", "Overview", "Transfers of communication and times of other nodes.", parts),
+        pages.PageSection("tables", "Tables", lead, shown),
     ]
-    return Page(table.title, lead, sections)
+    return pages.Page(table.title, lead, sections)
 
 
-def accuracy_figure(nodes: TimedNodes) -> Plotly:
+def accuracy_figure(nodes: TimedNodes) -> pages.Plotly:
     """Return simulated against measured times, a series per kind, above a histogram of the errors.
 
     Args:
@@ -232,7 +220,7 @@ def accuracy_figure(nodes: TimedNodes) -> Plotly:
     drawn = make_subplots(rows=2, cols=1, vertical_spacing=0.12, row_heights=[0.7, 0.3], subplot_titles=titles)
     shortest, longest = np.inf, 0.0
     for number, (kind, measured, simulated, texts) in enumerate(series(nodes)):
-        look = {"name": in_page(kind), "marker": {"color": series_style(number).colour}, "legendgroup": kind}
+        look = {"name": in_page(kind), "marker": {"color": pages.series_style(number).colour}, "legendgroup": kind}
         x, y = measured / PS_PER_US, simulated / PS_PER_US
         drawn.add_trace(go.Scattergl(x=x, y=y, text=texts, mode="markers", **look), row=1, col=1)
         errors = 100 * (simulated / measured - 1)

@@ -13,8 +13,7 @@ from nadi.inputs.arrays import Float64, Int64, Mask, numpy_column
 from nadi.insight.runs import Run
 from nadi.partition import Partition, TrafficWeights
 from nadi.pdes.fidelity import REFERENCE
-from nadi.reports.pages.charts import Plotly, empty_figure, series_style
-from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, Table, from_terminal
+from nadi.reports import pages
 from nadi.reports.text.network import busiest_links, limits_table
 from nadi.terminal import in_page
 from nadi.topologies import NVSWITCH, DimensionRouting, Graph, TopologyError, tier_of_node
@@ -207,7 +206,7 @@ def write_plot(path: Path, graph: Graph, partition: Partition, weights: TrafficW
         raise ConfigError(f"--plot {path}: {reason}; expected pip install kaleido and a browser, or .html") from None
 
 
-def partition_figure(graph: Graph, partition: Partition, weights: TrafficWeights) -> Plotly:
+def partition_figure(graph: Graph, partition: Partition, weights: TrafficWeights) -> pages.Plotly:
     """Return the picture of a partition.
 
     Args:
@@ -217,7 +216,7 @@ def partition_figure(graph: Graph, partition: Partition, weights: TrafficWeights
     """
     marks = lay_out(graph, partition.owner, weights.link)
     events = np.bincount(marks.of_node, weights.node, minlength=len(marks.part))
-    drawn = empty_figure()
+    drawn = pages.empty_figure()
     for name, lines, colour, width in (
         ("link inside a part", marks.line[:, marks.cut_lines :], "150,150,150", 0.6),
         ("cut link", marks.line[:, : marks.cut_lines], "220,30,30", 1.2),
@@ -228,7 +227,7 @@ def partition_figure(graph: Graph, partition: Partition, weights: TrafficWeights
         thin = {"color": f"rgba({colour},{strength:.2f})", "width": width}
         drawn.add_scattergl(x=x, y=y, mode="lines", line=thin, hoverinfo="skip", name=name)
     for part in range(partition.parts):
-        own, look = np.flatnonzero(marks.part == part), series_style(part)
+        own, look = np.flatnonzero(marks.part == part), pages.series_style(part)
         is_switch = marks.is_switch[own]
         symbols = np.where(is_switch, _SWITCH + look.mark, _NPU + look.mark)
         labels = (f"{mark_name(graph, marks, m)}, part {part}, {events[m]:,.0f} events" for m in own.tolist())
@@ -248,7 +247,7 @@ def partition_figure(graph: Graph, partition: Partition, weights: TrafficWeights
     return drawn
 
 
-def _page(graph: Graph, partition: Partition, weights: TrafficWeights, picture: Plotly) -> Page:
+def _page(graph: Graph, partition: Partition, weights: TrafficWeights, picture: pages.Plotly) -> pages.Page:
     """Return the page with the picture of a partition."""
     links, share = _cut(graph, partition, weights)
     description = f"{links:,} of {graph.links:,} directions of cables are cut, which {share:.1%} of the packets cross."
@@ -256,9 +255,9 @@ def _page(graph: Graph, partition: Partition, weights: TrafficWeights, picture: 
     lead = (
         "Each colour is a part, which one worker owns. Links between parts are red: packets on them cost an exchange."
     )
-    plot = Plot("the fabric by part", picture, description, 720)
-    section = PageSection("partition", "Parts", lead, [plot])
-    return Page(_title(graph, partition), "A partition of the fabric.", [section])
+    plot = pages.Plot("the fabric by part", picture, description, 720)
+    section = pages.PageSection("partition", "Parts", lead, [plot])
+    return pages.Page(_title(graph, partition), "A partition of the fabric.", [section])
 
 
 def _title(graph: Graph, found: Partition) -> str:
@@ -282,7 +281,7 @@ _BUFFER_WHY = "Maximum number of bytes of its port in a shared buffer; NPUs have
 _LIMITED_WHY = "Mean time for which the link limited a flow, less the time for which it did not."
 
 
-def fabric_section(run: Run) -> PageSection:
+def fabric_section(run: Run) -> pages.PageSection:
     """Return the section about the fabric: a picture and the busiest links.
 
     Args:
@@ -291,16 +290,16 @@ def fabric_section(run: Run) -> PageSection:
     title, lead = "Fabric", "Load of the links. A link is busy while it sends; both directions count separately."
     if not run.network.has_links:
         why = f"Closed forms do not model links: with fidelity = {REFERENCE} this section shows the fabric"
-        return PageSection("fabric", title, lead, [Paragraph(f"{why} and its load.")])
-    parts: list[Part] = []
+        return pages.PageSection("fabric", title, lead, [pages.Paragraph(f"{why} and its load.")])
+    parts: list[pages.Part] = []
     try:
         parts.append(_fabric_plot(run, run.graph))
     except (ConfigError, TopologyError) as error:
-        parts.append(Paragraph(f"The fabric cannot be drawn: {error}", is_warning=True))
-    return PageSection("fabric", title, lead, [*parts, _table(run), *_limits(run)])
+        parts.append(pages.Paragraph(f"The fabric cannot be drawn: {error}", is_warning=True))
+    return pages.PageSection("fabric", title, lead, [*parts, _table(run), *_limits(run)])
 
 
-def _fabric_plot(run: Run, graph: Graph) -> Plot:
+def _fabric_plot(run: Run, graph: Graph) -> pages.Plot:
     """Return a picture of the fabric with the load of its links."""
     load = numpy_column(run.links["utilisation"], np.float64)
     marks = lay_out(graph, np.zeros(graph.nodes, np.int64), (load * 10**6).astype(np.int64))
@@ -309,7 +308,7 @@ def _fabric_plot(run: Run, graph: Graph) -> Plot:
     drawn_links = marks.of_link >= 0
     # several cables may share a line: the busiest one counts
     np.maximum.at(of_line, marks.of_link[drawn_links], load[drawn_links])
-    drawn = empty_figure()
+    drawn = pages.empty_figure()
     unused = np.flatnonzero(of_line == 0)
     if len(unused):
         _lines(drawn, marks, unused, "rgba(128,140,155,0.25)", "unused")
@@ -336,10 +335,10 @@ def _fabric_plot(run: Run, graph: Graph) -> Plot:
     description = f"{shown} and {lines:,} lines; a line has the colour of the busier direction of its busiest cable."
     if lines == MAX_LINES:
         description += " Only the busiest lines are drawn."
-    return Plot(f"{fabric_kind(graph.name)}, links by load", drawn, description, 560)
+    return pages.Plot(f"{fabric_kind(graph.name)}, links by load", drawn, description, 560)
 
 
-def _lines(figure: Plotly, marks: Marks, line_numbers: Int64, colour: str, name: str) -> None:
+def _lines(figure: pages.Plotly, marks: Marks, line_numbers: Int64, colour: str, name: str) -> None:
     """Add lines, int64[k] of those of `marks`, to a figure as a series of this name and colour."""
     x, y = (with_gaps(place[marks.line[:, line_numbers]]) for place in (marks.x, marks.y))
     look = {"color": colour, "width": 2.2 if len(line_numbers) < 400 else 1}
@@ -347,7 +346,7 @@ def _lines(figure: Plotly, marks: Marks, line_numbers: Int64, colour: str, name:
     add(x=x, y=y, mode="lines", line=look, hoverinfo="skip", name=name)
 
 
-def _marks(figure: Plotly, graph: Graph, marks: Marks) -> None:
+def _marks(figure: pages.Plotly, graph: Graph, marks: Marks) -> None:
     """Add the marks of NPUs and switches to a figure."""
     for is_switch, name, symbol, size in ((False, "NPU", "circle", 7), (True, "switch", "square", 11)):
         here = np.flatnonzero(marks.is_switch == is_switch)
@@ -368,16 +367,16 @@ def _marks(figure: Plotly, graph: Graph, marks: Marks) -> None:
         )
 
 
-def _table(run: Run) -> Table:
+def _table(run: Run) -> pages.Table:
     """Return the table of the busiest links."""
     links, names = run.links, (run.links["src"].to_pylist(), run.links["dst"].to_pylist())
     numbers = {name: numpy_column(links[name]) for name in links.column_names if name not in {"src", "dst"}}
     table = busiest_links(numbers, lambda link: f"{names[0][link]} → {names[1][link]}", MAX_ROWS)
     why = {"longest queue": _BUFFER_WHY} if numbers["buffered_bytes"].any() else {}
-    return from_terminal(table, f"All {len(links):,} are in links.parquet.", why)
+    return pages.from_terminal(table, f"All {len(links):,} are in links.parquet.", why)
 
 
-def _limits(run: Run) -> list[Table]:
+def _limits(run: Run) -> list[pages.Table]:
     """Return the table of the links that limited flows; [] if no link did."""
     if run.limits is None:
         return []
@@ -385,4 +384,4 @@ def _limits(run: Run) -> list[Table]:
     group_names = dict(zip(*(run.collectives[name].to_pylist() for name in ("group", "group_name")), strict=True))
     limits = {name: numpy_column(run.limits[name]) for name in run.limits.column_names}
     table = limits_table(limits, group_names, lambda link: f"{ends[0][link]} → {ends[1][link]}", MAX_ROWS)
-    return [from_terminal(table, why={"mean time": _LIMITED_WHY})]
+    return [pages.from_terminal(table, why={"mean time": _LIMITED_WHY})]

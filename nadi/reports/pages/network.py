@@ -13,8 +13,8 @@ from nadi.insight.network import NetRun, find_pauses, read_net_run, tiers, top_l
 from nadi.insight.network import Table as Columns
 from nadi.insight.network import network_document as document_of
 from nadi.insight.runs import Run
-from nadi.reports.pages import charts
-from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, from_terminal
+from nadi.reports import pages
+from nadi.reports.pages import Page, PageSection, Paragraph, Part, Plot, from_terminal
 from nadi.reports.text.network import ports, slowdown_table, spread_heading, victims_table
 from nadi.simulation.network_settings import LOGGED_PAUSES
 from nadi.terminal import TimeUnit, amount_text, in_page, rate_text, size_text, time_text, time_unit
@@ -75,8 +75,8 @@ def network_parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
         packets = [row["marked_packets"] for row in rows]
         total = int(run.links["marked_packets"].sum())
         description = f"ECN marked {total:,} packets, most at {rows[0]['name']}: {packets[0]:,}."
-        drawn = charts.bar_chart(
-            [row["name"] for row in rows], {"marked": packets}, [charts.series_style(1).colour], "packets marked"
+        drawn = pages.bar_chart(
+            [row["name"] for row in rows], {"marked": packets}, [pages.series_style(1).colour], "packets marked"
         )
         shown.append(Plot("packets marked by ECN, by port", drawn, description, 140 + 20 * len(rows)))
     if run.flows and len(run.flows["src"]):
@@ -89,7 +89,7 @@ def network_parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
 def _utilisation(run: NetRun) -> Plot:
     """Return a plot of the links' utilisation: a row of points and a box for each tier."""
     drawn, tier, unused = (
-        charts.empty_figure("share of the run in which a link sent"),
+        pages.empty_figure("share of the run in which a link sent"),
         np.array(tiers(run.links)),
         list[str](),
     )
@@ -107,7 +107,7 @@ def _utilisation(run: NetRun) -> Plot:
             boxpoints="all",
             jitter=0.5,
             pointpos=0,
-            marker={"color": charts.series_style(len(drawn.data)).colour, "size": 5},
+            marker={"color": pages.series_style(len(drawn.data)).colour, "size": 5},
             orientation="h",
         )
     drawn.update_layout(showlegend=False)
@@ -129,7 +129,7 @@ def _queues(run: NetRun, queues: Columns, unit: TimeUnit) -> Plot:
     name = run.links["name"][fullest[0]]
     description = f"Maximum per interval. The fullest is {name}, {amount_text(bytes_waiting)} at most."
     title = f"queues of the {len(fullest)} fullest ports over time"
-    return Plot(title, drawn, description, charts.height_of_panels(len(fullest)))
+    return Plot(title, drawn, description, pages.height_of_panels(len(fullest)))
 
 
 def _samples(run: NetRun, samples: Columns, unit: TimeUnit) -> Iterator[Plot]:
@@ -141,18 +141,18 @@ def _samples(run: NetRun, samples: Columns, unit: TimeUnit) -> Iterator[Plot]:
     drawn, fastest, bps = _panels(run, rates, "bps", interval_ps, unit, "b/s")
     description = f"The fastest is {run.links['name'][fastest[0]]}, {rate_text(bps)} at most, {interval}."
     title = f"sending rates of the {len(fastest)} fastest links over time"
-    yield Plot(title, drawn, description, charts.height_of_panels(len(fastest)))
+    yield Plot(title, drawn, description, pages.height_of_panels(len(fastest)))
     if samples["queue_bytes"].any():
         drawn, fullest, bytes_waiting = _panels(run, queues, "bytes", interval_ps, unit, "B")
         name = run.links["name"][fullest[0]]
         description = f"The fullest is {name}, {amount_text(bytes_waiting)} at most, {interval}."
         title = f"queues of the {len(fullest)} fullest ports over time"
-        yield Plot(title, drawn, description, charts.height_of_panels(len(fullest)))
+        yield Plot(title, drawn, description, pages.height_of_panels(len(fullest)))
 
 
 def _panels(
     run: NetRun, table: Columns, column: str, interval_ps: int, unit: TimeUnit, value_unit: str
-) -> tuple[charts.Plotly, list[int], float]:
+) -> tuple[pages.Plotly, list[int], float]:
     """Return a figure with a panel for each link with the largest values of a column, these links, the largest value.
 
     The table has a row for each link and interval with a value above 0.
@@ -162,7 +162,7 @@ def _panels(
     np.maximum.at(largest, link, value)
     order = np.argsort(-largest, kind="stable")
     shown: list[int] = order[largest[order] > 0][:MAX_PORTS].tolist()
-    drawn = charts.panel_figure([run.links["name"][port] for port in shown], unit.name, value_unit)
+    drawn = pages.panel_figure([run.links["name"][port] for port in shown], unit.name, value_unit)
     for row, port in enumerate(shown, 1):
         rows = np.flatnonzero(link == port)
         rows = rows[np.argsort(table["time_ps"][rows], kind="stable")]
@@ -179,7 +179,7 @@ def _panels(
             y=np.maximum.reduceat(values, first),
             name=in_page(run.links["name"][port]),
             mode="lines",
-            line={"color": charts.series_style(0).colour, "shape": "hv"},
+            line={"color": pages.series_style(0).colour, "shape": "hv"},
             row=row,
             col=1,
         )
@@ -200,8 +200,8 @@ def _paused_over_time(run: NetRun, unit: TimeUnit) -> Plot:
     hover = f"%{{y}}, %{{x:,.5g}} {unit.name}: paused %{{z:.0%}} of the interval"
     bar = {"title": {"text": "paused"}, "tickformat": ".0%", "thickness": 12}
     middles = (edges[:-1] + edges[1:]) / 2 / unit.ps
-    look = {"zmin": 0, "zmax": 1, "colorscale": charts.HEAT, "colorbar": bar, "ygap": 1}
-    drawn = charts.heat_map(middles, names, shares, unit.name, hover, **look)
+    look = {"zmin": 0, "zmax": 1, "colorscale": pages.HEAT, "colorbar": bar, "ygap": 1}
+    drawn = pages.heat_map(middles, names, shares, unit.name, hover, **look)
     which = "The only link that was paused" if len(shown) == 1 else f"The {len(shown)} links that were paused longest"
     description = f"{which}; an interval is 1/{STRETCHES} of the run. "
     description += f"The first pause was sent after {time_text(int(pauses.start_ps.min()))}."
@@ -247,8 +247,8 @@ def _marked_over_time(run: NetRun, marks: Columns, unit: TimeUnit) -> Plot:
     np.add.at(counts, (row_of_link[marks["link"][own]], marks["time_ps"][own] // width_ps), marks["packets"][own])
     names = [run.links["name"][link] for link in shown]
     hover = f"%{{y}}, %{{x:,.5g}} {unit.name}: %{{z:,}} packets marked"
-    look = {"colorscale": charts.HEAT, "colorbar": {"title": {"text": "packets"}, "thickness": 12}, "ygap": 1}
-    drawn = charts.heat_map((np.arange(stretches) + 0.5) * width_ps / unit.ps, names, counts, unit.name, hover, **look)
+    look = {"colorscale": pages.HEAT, "colorbar": {"title": {"text": "packets"}, "thickness": 12}, "ygap": 1}
+    drawn = pages.heat_map((np.arange(stretches) + 0.5) * width_ps / unit.ps, names, counts, unit.name, hover, **look)
     busiest = int(counts.sum(axis=0).argmax())
     which = f"The {len(shown)} ports with most marked packets"
     if len(shown) == 1:
@@ -262,7 +262,7 @@ def _completion(messages: Columns) -> Plot:
     """Return the cumulative distribution of completion times, a line per decade of message sizes."""
     times_ps = messages["finish_ps"] - messages["start_ps"]
     unit = time_unit([float(np.median(times_ps))])
-    drawn = charts.empty_figure(unit.name, "share of messages")
+    drawn = pages.empty_figure(unit.name, "share of messages")
     decades = np.floor(np.log10(np.maximum(messages["bytes"], 1))).astype(np.int64)
     for decade in np.unique(decades).tolist():
         times = np.sort(times_ps[decades == decade] / unit.ps)
@@ -272,7 +272,7 @@ def _completion(messages: Columns) -> Plot:
             "mode": "lines",
             "line_shape": "hv",
             "showlegend": True,
-            **charts.series_style(len(drawn.data)).line_and_marker(),
+            **pages.series_style(len(drawn.data)).line_and_marker(),
         }
         drawn.add_scatter(x=times[points], y=share, name=f"{size_text(10**decade)} and more", **look)
     drawn.update_xaxes(type="log")
@@ -290,7 +290,7 @@ def _paused(run: NetRun, unit: TimeUnit) -> Plot:
     description = "No link was paused."
     if rows:
         description = f"{rows[0]['name']} was paused longest, {time_text(rows[0]['paused_ps'])}."
-    drawn = charts.bar_chart([row["name"] for row in rows], {"paused": times}, [charts.HEAT[-1][1]], unit.name)
+    drawn = pages.bar_chart([row["name"] for row in rows], {"paused": times}, [pages.HEAT[-1][1]], unit.name)
     return Plot("time for which links were paused", drawn, description, 140 + 20 * len(rows))
 
 
@@ -320,7 +320,7 @@ def _trees(document: Mapping[str, Any]) -> Plot:
         textinfo="label+text",
         marker={"colors": ["#8fa3b8" if parent in {"", "0"} else "#c6dbef" for parent in parents]},
     )
-    drawn: charts.Plotly = go.Figure(tree)
+    drawn: pages.Plotly = go.Figure(tree)
     drawn.update_layout(margin={"t": 10, "b": 10, "l": 10, "r": 10}, uniformtext={"minsize": 9, "mode": "hide"})
     spread = "From left to right: the port where the congestion is, the links that its switch paused, and those that "
     spread += "were paused because of them."
@@ -378,13 +378,13 @@ def slowdown_page(rows: Sequence[dict[str, Any]]) -> Page:
 
 def _slowdown_plot(rows: Sequence[dict[str, Any]], percentile: str) -> Plot:
     """Return the plot of a percentile, "p99", by size class, from the rows that have it: a line per group."""
-    drawn = charts.empty_figure("message size from", f"slow-down, {percentile}")
+    drawn = pages.empty_figure("message size from", f"slow-down, {percentile}")
     groups = list(dict.fromkeys(row["group"] for row in rows))
     worst = max(rows, key=lambda row: row["slowdown"][percentile])
     for number, group in enumerate(groups):
         own = [row for row in rows if row["group"] == group]
         ends = [row["interval"][percentile] or (row["slowdown"][percentile],) * 2 for row in own]
-        look = charts.series_style(number)
+        look = pages.series_style(number)
         drawn.add_scatter(
             x=[amount_text(row["from_bytes"]) for row in own],
             y=[row["slowdown"][percentile] for row in own],

@@ -9,9 +9,8 @@ import pyarrow.compute as pc
 from nadi.inputs.arrays import Float64, Int64, arrow_numbers, numpy_column
 from nadi.insight.node_times import CollectiveKey, slowest_collectives
 from nadi.insight.runs import Run
-from nadi.reports.pages.charts import bar_chart, empty_figure, heat_map, series_style
+from nadi.reports import pages
 from nadi.reports.pages.network import time_before
-from nadi.reports.pages.page import Heading, PageSection, Paragraph, Part, Plot, Table, from_terminal
 from nadi.reports.text.run import collective_table
 from nadi.simulation.schemas import COMMUNICATION_AXES, NODES, STEP_CATEGORIES
 from nadi.terminal import TimeUnit, in_page, in_unit, time_unit
@@ -51,7 +50,7 @@ class NpuGroups(NamedTuple):
         return [int(np.flatnonzero(self.group == number)[0]) for number in range(len(self.names))]
 
 
-def step_section(run: Run) -> PageSection | None:
+def step_section(run: Run) -> pages.PageSection | None:
     """Return the section about time by category: a chart and a table with a row per group of NPUs.
 
     None if the NPUs only send messages, which is no time of theirs.
@@ -64,17 +63,17 @@ def step_section(run: Run) -> PageSection | None:
     groups, times = npu_groups(run), times_of(run)
     unit = _unit(times)
     means = {name: _means(groups, values) / unit.ps for name, values in times.items()}
-    drawn = bar_chart(groups.names, means, [CATEGORY_COLOURS[name] for name in times], unit.name)
+    drawn = pages.bar_chart(groups.names, means, [CATEGORY_COLOURS[name] for name in times], unit.name)
     whole = sum(values.mean() for values in times.values()) or 1.0
     shares = [f"{name} {values.mean() / whole:.1%}" for name, values in times.items()]
     description = f"Mean of all NPUs: {', '.join(shares)}."
     height = max(130 + 26 * len(groups.names), 90 + 20 * len(times))  # bars, or lines of the legend
-    parts: list[Part] = [
-        Plot(f"time of the run by category ({unit.name})", drawn, description, height),
+    parts: list[pages.Part] = [
+        pages.Plot(f"time of the run by category ({unit.name})", drawn, description, height),
         _step_table(groups, times),
     ]
     lead = f"Each bar is {groups.why}; the parts add up to the run. Communication that compute hides does not appear."
-    return PageSection("step", "Time by category", lead, parts)
+    return pages.PageSection("step", "Time by category", lead, parts)
 
 
 def times_of(run: Run) -> dict[str, Float64]:
@@ -114,19 +113,19 @@ def _means(groups: NpuGroups, values: Float64) -> Float64:
     return np.bincount(groups.group, values) / np.bincount(groups.group)
 
 
-def _step_table(groups: NpuGroups, times_by_category: dict[str, Float64]) -> Table:
+def _step_table(groups: NpuGroups, times_by_category: dict[str, Float64]) -> pages.Table:
     """Return a row per group of NPUs with its time by category."""
     unit = _unit(times_by_category)
-    headings = [Heading("NPUs", groups.why.capitalize() + ".", is_text=True)]
-    headings += [Heading(f"{name} ({unit.name})") for name in times_by_category]
-    headings.append(Heading("exposed share"))
+    headings = [pages.Heading("NPUs", groups.why.capitalize() + ".", is_text=True)]
+    headings += [pages.Heading(f"{name} ({unit.name})") for name in times_by_category]
+    headings.append(pages.Heading("exposed share"))
     means = {name: _means(groups, values) for name, values in times_by_category.items()}
     whole, hidden = np.sum(list(means.values()), axis=0), _means(groups, exposed(times_by_category))
     rows = []
     for number, name in enumerate(groups.names):
         share = hidden[number] / whole[number] if whole[number] else 0.0
         rows.append([name, *(in_unit(values[number], unit) for values in means.values()), f"{share:.1%}"])
-    return Table("time by category", headings, rows)
+    return pages.Table("time by category", headings, rows)
 
 
 def npu_groups(run: Run) -> NpuGroups:
@@ -161,7 +160,7 @@ _LANES = ("compute", "communication", "memory")
 _NAMES = ("compute", *COMMUNICATION_AXES, "communication", "memory", "other")
 
 
-def timeline_section(run: Run) -> PageSection:
+def timeline_section(run: Run) -> pages.PageSection:
     """Return the section with a timeline: a row per lane of a few NPUs.
 
     Args:
@@ -170,10 +169,12 @@ def timeline_section(run: Run) -> PageSection:
     title, lead = "Timeline", "Compute and communication of some NPUs over time."
     if not run.has(NODES):
         why = 'The run kept no trace nodes ([output] nodes = "none"), so there is no timeline.'
-        return PageSection("timeline", title, lead, [Paragraph(why)])
-    parts: list[Part] = [_timeline_plot(run)]
-    parts.append(Paragraph(f"nadi timeline {run.folder} -o run.perfetto-trace has every node, for ui.perfetto.dev."))
-    return PageSection("timeline", title, lead, parts)
+        return pages.PageSection("timeline", title, lead, [pages.Paragraph(why)])
+    parts: list[pages.Part] = [_timeline_plot(run)]
+    parts.append(
+        pages.Paragraph(f"nadi timeline {run.folder} -o run.perfetto-trace has every node, for ui.perfetto.dev.")
+    )
+    return pages.PageSection("timeline", title, lead, parts)
 
 
 def sampled(run: Run) -> list[int]:
@@ -193,7 +194,7 @@ def sampled(run: Run) -> list[int]:
     return [npu for npu in first if npu in has_nodes] or sorted(has_nodes)[:MAX_NPUS]
 
 
-def _timeline_plot(run: Run) -> Plot:
+def _timeline_plot(run: Run) -> pages.Plot:
     """Return a heat map of the activities of some NPUs over time, a row per lane."""
     npus, unit = sampled(run), time_unit([run.finish_time_ps])
     edges = np.linspace(0, max(run.finish_time_ps, 1), STRETCHES + 1)
@@ -211,14 +212,14 @@ def _timeline_plot(run: Run) -> Plot:
     steps = [[(number + side) / count, colour] for number, colour in enumerate(colours) for side in (0, 1)]
     look = {"zmin": -0.5, "zmax": count - 0.5, "colorscale": steps, "showscale": False, "ygap": 1}
     hover = f"%{{y}}, %{{x:,.5g}} {unit.name}: %{{text}}"
-    drawn = heat_map(middles, rows, np.array(values), unit.name, hover, text=np.array(texts), **look)
+    drawn = pages.heat_map(middles, rows, np.array(values), unit.name, hover, text=np.array(texts), **look)
     for code in sorted(used):
         marker = {"color": CATEGORY_COLOURS[_NAMES[code]], "symbol": "square", "size": 12}
         drawn.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=_NAMES[code])
     drawn.update_xaxes(range=[0, run.finish_time_ps / unit.ps])
     description = f"{len(npus)} of {run.summary.get('npus', 0):,} NPUs. A point shows the activity that covers most of "
     description += f"1/{STRETCHES:,} of the run, fainter if it covers less. Drag to look closer."
-    return Plot("lanes of some NPUs over time", drawn, description, 140 + 22 * len(rows))
+    return pages.Plot("lanes of some NPUs over time", drawn, description, 140 + 22 * len(rows))
 
 
 def _shade(colour: str, opacity: float) -> str:
@@ -268,7 +269,7 @@ MAX_COLLECTIVES = 40  # Number of rows in the table
 MAX_POINTS = 3000  # Number of points in the chart
 
 
-def collectives_section(run: Run) -> PageSection:
+def collectives_section(run: Run) -> pages.PageSection:
     """Return the section about collectives: a chart of bus bandwidth over size, and a table.
 
     Args:
@@ -276,23 +277,23 @@ def collectives_section(run: Run) -> PageSection:
     """
     found = slowest_collectives(run.collectives)
     table = collective_table(run.collectives, MAX_COLLECTIVES, with_waits=True)
-    parts: list[Part] = [_collectives_plot(run, found), from_terminal(table)] if found else []
+    parts: list[pages.Part] = [_collectives_plot(run, found), pages.from_terminal(table)] if found else []
     lead = "Time of each collective against the same steps on an idle network."
-    return PageSection("collectives", "Collectives", lead, parts)
+    return pages.PageSection("collectives", "Collectives", lead, parts)
 
 
-def _collectives_plot(run: Run, rows_of_key: list[tuple[CollectiveKey, Int64]]) -> Plot:
+def _collectives_plot(run: Run, rows_of_key: list[tuple[CollectiveKey, Int64]]) -> pages.Plot:
     """Return a chart of bus bandwidth over size, with the closed forms."""
     bus = numpy_column(run.collectives["busbw_Bps"]) / 1e9
     ratio = numpy_column(run.collectives["ratio"], np.float64)
     closed_ps = numpy_column(run.collectives["closed_form_ps"], np.float64)
-    drawn = empty_figure("size (bytes)", "bus bandwidth (GB/s)")
+    drawn = pages.empty_figure("size (bytes)", "bus bandwidth (GB/s)")
     series = sorted({(key.group, key.kind) for key, _ in rows_of_key})
     for number, (name, kind) in enumerate(series):
         own = [(key.size_bytes, rows) for key, rows in rows_of_key if (key.group, key.kind) == (name, kind)]
         rows = np.concatenate([rows for _, rows in own])
         shown = rows[np.linspace(0, len(rows) - 1, min(len(rows), MAX_POINTS // len(series) + 1)).astype(np.int64)]
-        look = series_style(number)
+        look = pages.series_style(number)
         drawn.add_scatter(
             x=numpy_column(run.collectives["bytes"])[shown],
             y=bus[shown],
@@ -316,4 +317,4 @@ def _collectives_plot(run: Run, rows_of_key: list[tuple[CollectiveKey, Int64]]) 
     slow = [rows for _, rows in rows_of_key if np.nanmean(ratio[rows]) > 1.05]
     description = "Points are collectives, dashed lines their closed forms on an idle network. In the table below, "
     description += f"{len(slow) or 'no'} {'row is' if len(slow) == 1 else 'rows are'} more than 5 % slower than that."
-    return Plot("bus bandwidth over size", drawn, description)
+    return pages.Plot("bus bandwidth over size", drawn, description)

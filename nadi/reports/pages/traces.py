@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nadi.inputs.units import PS_PER_US
-from nadi.reports.pages.charts import Plotly, heat_map
-from nadi.reports.pages.page import Heading, Page, PageSection, Part, Plot, Table, from_terminal
+from nadi.reports.pages import Heading, Page, PageSection, Part, Plot, Plotly, Table, from_terminal, heat_map
 from nadi.reports.text.trace import collectives_table
 from nadi.terminal import in_page, time_text
 

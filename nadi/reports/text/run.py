@@ -12,8 +12,7 @@ from nadi import terminal
 from nadi.inputs.arrays import numpy_column
 from nadi.inputs.units import PS_PER_S
 from nadi.insight.node_times import slowest_collectives
-from nadi.insight.questions import error_bars_of
-from nadi.insight.run_analysis import RunAnalysis, collectives_table
+from nadi.insight.run_analysis import RunAnalysis, collectives_table, error_bars_of
 from nadi.insight.work_metrics import PERCENTILES, rows_of_busy_npus, serving_document, throughput
 from nadi.pdes import Results
 from nadi.reports.text.comparison import shares_text
@@ -381,7 +380,7 @@ _MAX_PIECES = 20
 
 
 def explanation_report(document: dict[str, Any]) -> RenderableType:
-    """Return the document of nadi.insight.explanation.document as something that a rich Console prints."""
+    """Return the document of nadi.insight.explanation as something that a rich Console prints."""
     whole = time_text(document["finish_time_ps"])
     head = f"{whole}: the critical path has {document['pieces']:,} pieces on {len(document['npus']):,} NPUs"
     what_if = what_if_table(document)

@@ -12,12 +12,12 @@ from nadi import partition
 from nadi.configuration.sections import WEIGHT_SOURCES
 from nadi.errors import ConfigError
 from nadi.inputs.arrays import numpy_column
+from nadi.launching.ranks import ALONE, RankGather
 from nadi.launching.workers import Workers
-from nadi.launching.world import ALONE, RankGather
 from nadi.partition import Partition, PartitionError, PartitionReport, TrafficWeights
 from nadi.pdes import Settings
 from nadi.pdes.wire import FLIT_BYTES
-from nadi.simulation.assembly.engine_inputs import engine_inputs, weights_without_aggregators
+from nadi.simulation.assembly import engine_inputs, weights_without_aggregators
 from nadi.simulation.assembly.reading import LoadedWorkload
 from nadi.simulation.earlier_run import read_summary, read_table
 from nadi.simulation.schemas import LINKS

@@ -16,14 +16,7 @@ from nadi.simulation.assembly.resource_checks import check_trace
 from nadi.topologies import NVSWITCH, Graph
 from nadi.topologies.endpoints import NO_NUMBER
 from nadi.workload import TraceSet, WorkloadError
-from nadi.workload.generators.point_to_point import (
-    NODE_BYTES,
-    arrivals,
-    flow_list,
-    message_sizes,
-    random_messages,
-    trace_set,
-)
+from nadi.workload.generators import point_to_point
 from nadi.workload.trace_sets import files_of, is_set, read_manifest
 
 _NODES = 3  # nodes of the traces per message: a wait, a send and a receive
@@ -42,23 +35,26 @@ def traffic_traces(section: TrafficSection, graph: Graph, npus: Int32, *, force:
         force: Whether to make traces that need more memory than is free.
     """
     if section.file is not None:
-        traces = flow_list(section.file, rank_of_numbers(graph))
+        traces = point_to_point.flow_list(section.file, rank_of_numbers(graph))
         if traces.npus > len(npus):
             raise ConfigError(
                 f"{section.file}: flows between {traces.npus} NPUs; expected at most {len(npus)}, those of the job"
             )
         return traces
-    sizes, load, duration_ps = message_sizes(section.sizes or ""), section.load or 0.0, section.duration or 0
+    sizes = point_to_point.message_sizes(section.sizes or "")
+    load, duration_ps = section.load or 0.0, section.duration or 0
     rate_bps = section.rate or network_rate_bps(graph, npus)
     # the expected number: their bytes over the mean size
     messages = len(npus) * load * rate_bps * duration_ps / PS_PER_S / (sizes.mean_bytes * BITS_PER_BYTE)
-    check_trace(int(_NODES * messages), fewer="messages", node_bytes=NODE_BYTES, force=force)
-    made = random_messages(len(npus), load, rate_bps, duration_ps, sizes, section.seed, arrivals(section.arrivals))
+    check_trace(int(_NODES * messages), fewer="messages", node_bytes=point_to_point.NODE_BYTES, force=force)
+    made = point_to_point.random_messages(
+        len(npus), load, rate_bps, duration_ps, sizes, section.seed, point_to_point.arrivals(section.arrivals)
+    )
     if not len(made.src):
         raise ConfigError(
             f"traffic: no message arrives within the duration, where {messages:.2g} are expected; expected a longer one"
         )
-    return trace_set(made)
+    return point_to_point.trace_set(made)
 
 
 def rank_of_numbers(graph: Graph) -> dict[int, int] | None:
@@ -98,7 +94,7 @@ def ranks_of(job: JobSection, graph: Graph) -> int:
     if job.trace_set is not None and not isinstance(job.trace_set, str):
         return job.trace_set.npus
     if job.traffic is not None and job.traffic.file is not None:
-        return flow_list(job.traffic.file, rank_of_numbers(graph)).npus
+        return point_to_point.flow_list(job.traffic.file, rank_of_numbers(graph)).npus
     path = job.traces
     if path is None or path.is_file():
         beside = "traffic" if path is None else "one trace for all"

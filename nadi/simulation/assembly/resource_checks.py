@@ -17,9 +17,9 @@ from nadi import partition, topologies
 from nadi.errors import ConfigError
 from nadi.inputs.limits import MAX_BYTES
 from nadi.inputs.units import GIB
-from nadi.launching.world import RankGather
+from nadi.launching.ranks import RankGather
 from nadi.pdes import Settings, may_replay
-from nadi.simulation.assembly.engine_inputs import engine_inputs, of_packets
+from nadi.simulation.assembly import engine_inputs, of_packets
 from nadi.topologies import NVSWITCH, Graph, path_links
 from nadi.workload import Program
 from nadi.workload.node_kinds import SEND

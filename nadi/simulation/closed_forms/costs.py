@@ -68,7 +68,7 @@ RUN_EFFORT = Effort(1 << 20, 1 << 22, 3, interpolates=True, max_flows=1 << 18)  
 PLANNER_EFFORT = Effort(1 << 19, 1 << 20, 6, interpolates=False)
 # effort of the rows of `nadi collective`, of which each plays its closed form anyway (`isolated`)
 SWEEP_EFFORT = Effort(1 << 26, 1 << 26, 3, interpolates=False, max_flows=1 << 22)
-# effort of changes to a fabric (nadi.insight.explanation.document), which need only the relative change of a time
+# effort of changes to a fabric (nadi.insight.explanation), which need only the relative change of a time
 WHAT_IF_EFFORT = Effort(1 << 18, 1 << 20, 4, interpolates=True)
 
 

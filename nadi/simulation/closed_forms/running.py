@@ -19,7 +19,7 @@ from nadi.inputs.arrays import Int32, Int64
 from nadi.launching.progress import NoProgress, Progress
 from nadi.pdes import COUNTERS, LINK_COLUMNS, KeptRows, Settings
 from nadi.pdes.wire import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes
-from nadi.simulation.assembly.engine_inputs import engine_inputs
+from nadi.simulation.assembly import engine_inputs
 from nadi.simulation.closed_forms.advancing.equivalence import (
     ClassProgram,
     TracePeers,

@@ -22,7 +22,7 @@ from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.pdes import Settings
 from nadi.pdes.wire import FLIT_BYTES, LINE_BYTES, PER_LINE_BYTES, is_framed, window_packets
-from nadi.simulation.assembly.engine_inputs import engine_inputs
+from nadi.simulation.assembly import engine_inputs
 from nadi.topologies import RING, DimensionRouting, Graph, TableRouting
 from nadi.workload import Program
 from nadi.workload.program.traffic import Traffic, traffic

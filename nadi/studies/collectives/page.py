@@ -13,8 +13,7 @@ from nadi import __version__
 from nadi.inputs.arrays import arrow_numbers
 from nadi.inputs.units import PS_PER_US
 from nadi.insight.node_times import bus_factor
-from nadi.reports.pages.charts import SeriesStyle, series_style
-from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table, from_terminal
+from nadi.reports import pages
 from nadi.simulation import schemas
 from nadi.studies.collectives.measuring import SkippedAlgorithm, SweepRow, skipped_text
 from nadi.terminal import AnyColumn, FittedTable, TimeUnit, in_page, in_unit, name_column, size_text, time_unit
@@ -101,28 +100,29 @@ class CollectiveSweep:
         }
 
 
-def sweep_page(sweep: CollectiveSweep) -> Page:
+def sweep_page(sweep: CollectiveSweep) -> pages.Page:
     """Return the page of a sweep; that of a barrier, which has no sizes, has no charts."""
     lead = "Every algorithm at every size on an idle fabric, with the closed form of its steps."
-    fastest = from_terminal(winners_table(sweep))
+    fastest = pages.from_terminal(winners_table(sweep))
     colours = [styles(sweep)[row[0]].colour for row in fastest.rows]
-    parts: list[Part] = [replace(fastest, colours=colours)]
+    parts: list[pages.Part] = [replace(fastest, colours=colours)]
     if sweep.left_out:
-        parts.append(Paragraph(f"Skipped: {skipped_text(sweep.left_out)}"))
+        parts.append(pages.Paragraph(f"Skipped: {skipped_text(sweep.left_out)}"))
     if any(row.bytes > 0 for row in sweep.rows):
         caption = "Top: bus bandwidth; bottom: time. Dashed lines are closed forms; bands show the fastest algorithm."
-        parts.append(Plot("bus bandwidth and time over size", sweep_figure(sweep), caption, 1000))
+        parts.append(pages.Plot("bus bandwidth and time over size", sweep_figure(sweep), caption, 1000))
     network = {key: value for key, value in sweep.keys["network"].items() if value not in (None, {})}
     settings = {"seed": sweep.seed} | ({"matrix": sweep.matrix} if sweep.matrix else {})
     values = [[key, str(value)] for key, value in (network | settings).items()]
-    rows = [from_terminal(sweep_table(sweep))]
-    headings = [Heading("key", "Key of [network], or of the sweep.", is_text=True), Heading("value", is_text=True)]
+    rows = [pages.from_terminal(sweep_table(sweep))]
+    key_heading = pages.Heading("key", "Key of [network], or of the sweep.", is_text=True)
+    settings_table = pages.Table("[network]", [key_heading, pages.Heading("value", is_text=True)], values)
     sections = [
-        PageSection("fastest", "Fastest", "Fastest algorithm by size.", parts),
-        PageSection("rows", "All rows", "Times and bandwidths as nccl-tests counts them.", rows),
-        PageSection("settings", "Settings", "Network settings of the runs.", [Table("[network]", headings, values)]),
+        pages.PageSection("fastest", "Fastest", "Fastest algorithm by size.", parts),
+        pages.PageSection("rows", "All rows", "Times and bandwidths as nccl-tests counts them.", rows),
+        pages.PageSection("settings", "Settings", "Network settings of the runs.", [settings_table]),
     ]
-    page = Page(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", lead, sections)
+    page = pages.Page(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", lead, sections)
     return page.with_error_bars(bar.document() for bar in sweep.error_bars)
 
 
@@ -180,14 +180,14 @@ def band_edges(sweep: CollectiveSweep) -> list[tuple[float, float, str]]:
     return [(left, right, band.algorithm) for left, right, band in zip(lefts, rights, bands, strict=True)]
 
 
-def styles(sweep: CollectiveSweep) -> dict[str, SeriesStyle]:
+def styles(sweep: CollectiveSweep) -> dict[str, pages.SeriesStyle]:
     """Return the style of each algorithm, in the order of the rows.
 
     Args:
         sweep: The rows of the command, with the fabric and settings.
     """
     names = dict.fromkeys(row.algorithm for row in sweep.rows)
-    return {name: series_style(number) for number, name in enumerate(names)}
+    return {name: pages.series_style(number) for number, name in enumerate(names)}
 
 
 def write_sweep(folder: Path, sweep: CollectiveSweep) -> None:

@@ -6,8 +6,7 @@ from itertools import count
 from typing import Any
 
 from nadi.inputs.units import GIB, PS_PER_S
-from nadi.reports.pages.charts import bar_chart, empty_figure, series_style
-from nadi.reports.pages.page import Page, PageSection, Plot, from_terminal
+from nadi.reports.pages import Page, PageSection, Plot, bar_chart, empty_figure, from_terminal, series_style
 from nadi.reports.pages.report_times import CATEGORY_COLOURS
 from nadi.reports.text.energy import joules_text, usd_text
 from nadi.simulation.schemas import STEP_CATEGORIES

@@ -14,8 +14,7 @@ from nadi.et.statistics import percentile
 from nadi.inputs.arrays import numpy_column
 from nadi.insight.metrics import METRICS, SAME_WITHIN, Metric, as_good_as_best, best_value, costs, ranked_rows
 from nadi.insight.runs import Run
-from nadi.reports.pages import charts
-from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, explanations, from_terminal
+from nadi.reports import pages
 from nadi.reports.text.comparison import label
 from nadi.reports.text.network import mean_text
 from nadi.simulation.schemas import FLOWS, QUEUES
@@ -26,7 +25,7 @@ MAX_ROWS = 500
 MAX_PRINTED = 40  # maximum number of settings in the table of the terminal
 
 
-def points_page(points: pa.Table, title: str, folder: Path, ranking_metric: Metric | None) -> Page:
+def points_page(points: pa.Table, title: str, folder: Path, ranking_metric: Metric | None) -> pages.Page:
     """Return the page of a sweep's table of points and its folder.
 
     Args:
@@ -38,16 +37,16 @@ def points_page(points: pa.Table, title: str, folder: Path, ranking_metric: Metr
     settings = settings_of(points, ranking_metric)
     keys = keys_of(settings)
     if ranking_metric is None:
-        return Page(title, f"{len(points):,} points, none of them finished.", [_rows(settings, keys, None)])
+        return pages.Page(title, f"{len(points):,} points, none of them finished.", [_rows(settings, keys, None)])
     finished = settings.filter(pc.is_null(settings["error"]))
-    plots: list[Part] = [
+    plots: list[pages.Part] = [
         _plot(finished, points, key, ranking_metric) for key in keys if len(set(finished[key].to_pylist())) > 1
     ]
     if len(keys) == 2 and plots:
         plots.append(_map(finished, keys, ranking_metric))
-    plots = plots or [Paragraph("All finished points have the same values.")]
-    by_key = PageSection("keys", "Effect of each key", "All points by the value of a key.", plots)
-    return Page(
+    plots = plots or [pages.Paragraph("All finished points have the same values.")]
+    by_key = pages.PageSection("keys", "Effect of each key", "All points by the value of a key.", plots)
+    return pages.Page(
         title,
         f"{_counted(points, settings)} {_best(finished, keys, ranking_metric)}".strip(),
         [by_key, distributions(finished, keys, ranking_metric, folder), _rows(settings, keys, ranking_metric)],
@@ -90,12 +89,12 @@ def metrics_shown(table: pa.Table) -> list[Metric]:
     return [metric for metric, column in columns.items() if np.nan_to_num(column).any()]
 
 
-def _plot(finished: pa.Table, points: pa.Table, key: str, metric: Metric) -> Plot:
+def _plot(finished: pa.Table, points: pa.Table, key: str, metric: Metric) -> pages.Plot:
     """Return a chart of a metric by the value of a key: settings, and means; lines join means of numeric keys only.
 
     finished: The settings with results. points: All points, whose seeds are the repetitions of each mean.
     """
-    values, chart = finished[key].to_pylist(), charts.empty_figure(in_page(key), _axis(metric))
+    values, chart = finished[key].to_pylist(), pages.empty_figure(in_page(key), _axis(metric))
     levels = list(dict.fromkeys(values))
     is_number = all(isinstance(value, (int, float)) for value in levels if value is not None)
     levels = sorted(levels) if is_number else levels
@@ -109,15 +108,15 @@ def _plot(finished: pa.Table, points: pa.Table, key: str, metric: Metric) -> Plo
         error_y=bars if np.isfinite(low).any() else None,
         mode="markers",
         name="settings" if len(finished) < len(points) else "points",
-        marker={"color": charts.series_style(0).colour, "size": 8, "opacity": 0.6},
+        marker={"color": pages.series_style(0).colour, "size": 8, "opacity": 0.6},
     )
     chart.add_scatter(
         x=levels if is_number else [in_page(str(level)) for level in levels],
         y=list(means.values()),
         mode="lines+markers" if is_number else "markers",
         name="mean",
-        line={"color": charts.series_style(1).colour},
-        marker={"color": charts.series_style(1).colour, "size": 16, "symbol": "line-ew-open"} if not is_number else {},
+        line={"color": pages.series_style(1).colour},
+        marker={"color": pages.series_style(1).colour, "size": 16, "symbol": "line-ew-open"} if not is_number else {},
     )
     chart.update_xaxes(type="linear" if is_number else "category")
     chart.update_yaxes(rangemode="tozero")
@@ -128,10 +127,10 @@ def _plot(finished: pa.Table, points: pa.Table, key: str, metric: Metric) -> Plo
         caption = f"No value of {key} is best by more than {SAME_WITHIN:.0%} on average over all other keys"
         has_seeds = any(len(own) > 1 for own in repetitions.values())
         caption += " and by more than confidence intervals overlap." if has_seeds else "."
-    return Plot(f"{label(metric.name)} by {key}", chart, caption, 340)
+    return pages.Plot(f"{label(metric.name)} by {key}", chart, caption, 340)
 
 
-def _map(finished: pa.Table, keys: list[str], metric: Metric) -> Plot:
+def _map(finished: pa.Table, keys: list[str], metric: Metric) -> pages.Plot:
     """Return the heat map of a metric for a sweep with two keys."""
     across, down = ([str(value) for value in finished[key].to_pylist()] for key in keys)
     x, y = list(dict.fromkeys(across)), list(dict.fromkeys(down))
@@ -140,10 +139,10 @@ def _map(finished: pa.Table, keys: list[str], metric: Metric) -> Plot:
     for a, b, value in zip(across, down, numpy_column(finished[metric.name]) * _factor(metric), strict=True):
         z[y.index(b), x.index(a)] = value
     look = {"colorscale": "Viridis", "reversescale": metric.is_cost, "colorbar": {"title": _axis(metric)}}
-    chart = charts.heat_map(x, y, z, in_page(keys[0]), f"%{{x}}, %{{y}}: %{{z:,.4g}} {_axis(metric)}", **look)
+    chart = pages.heat_map(x, y, z, in_page(keys[0]), f"%{{x}}, %{{y}}: %{{z:,.4g}} {_axis(metric)}", **look)
     chart.update_xaxes(type="category")
     chart.update_yaxes(title_text=in_page(keys[1]))
-    return Plot(
+    return pages.Plot(
         f"{label(metric.name)} by both keys", chart, f"From {np.nanmin(z):,.4g} to {np.nanmax(z):,.4g} {_axis(metric)}."
     )
 
@@ -158,14 +157,16 @@ def _axis(metric: Metric) -> str:
     return f"{label(metric.name)} (ms)" if metric.form == "time" else label(metric.name)
 
 
-def _rows(table: pa.Table, keys: list[str], metric: Metric | None) -> PageSection:
+def _rows(table: pa.Table, keys: list[str], metric: Metric | None) -> pages.PageSection:
     """Return the section with all points, ranked by a metric unless it is None."""
     meanings = {label(each.name): f"{each.meaning[0].upper()}{each.meaning[1:]}." for each in metrics_shown(table)}
     seeds = {"seeds": "Number of finished points, which differ in seeds: figures are means over them."}
-    why = dict.fromkeys(keys, explanations()["key"]) | seeds | meanings
+    why = dict.fromkeys(keys, pages.explanations()["key"]) | seeds | meanings
     note = f"The first {MAX_ROWS} of {len(table):,}; all are in sweep.parquet." if len(table) > MAX_ROWS else ""
     lead = "" if metric else "In the order of the sweep file."
-    return PageSection("points", "Points", lead, [from_terminal(points_table(table, metric, MAX_ROWS), note, why)])
+    return pages.PageSection(
+        "points", "Points", lead, [pages.from_terminal(points_table(table, metric, MAX_ROWS), note, why)]
+    )
 
 
 def points_table(settings: pa.Table, ranking_metric: Metric | None, max_rows: int) -> FittedTable:
@@ -218,10 +219,10 @@ class DrawnSetting:
 
     name: str  # its values of the keys that differ
     runs: list[Run]  # its finished runs, which differ in seeds
-    look: charts.SeriesStyle  # colour by the value of the first key, dash by the other values
+    look: pages.SeriesStyle  # colour by the value of the first key, dash by the other values
 
 
-def distributions(finished: pa.Table, keys: Sequence[str], ranking_metric: Metric, folder: Path) -> PageSection:
+def distributions(finished: pa.Table, keys: Sequence[str], ranking_metric: Metric, folder: Path) -> pages.PageSection:
     """Return the distributions of the best settings of a table of `settings_of`.
 
     Args:
@@ -240,7 +241,7 @@ def distributions(finished: pa.Table, keys: Sequence[str], ranking_metric: Metri
         _queues(shown),
     ]
     lead = f"Distributions of several settings, each over all its runs.{left_out}"
-    return PageSection("distributions", "Distributions", lead, [plot for plot in plots if plot is not None])
+    return pages.PageSection("distributions", "Distributions", lead, [plot for plot in plots if plot is not None])
 
 
 def _settings(finished: pa.Table, keys: Sequence[str], ranking_metric: Metric, folder: Path) -> list[DrawnSetting]:
@@ -252,7 +253,7 @@ def _settings(finished: pa.Table, keys: Sequence[str], ranking_metric: Metric, f
     found = []
     # choose by rank, draw in the order of the file: colours then stay with their values when another metric ranks
     for row in sorted(ranked_rows(finished, ranking_metric)[:MAX_OVERLAID].tolist()):
-        look = charts.series_style_of(colours.index(values[row][:1]), dashes.index(values[row][1:]))
+        look = pages.series_style_of(colours.index(values[row][:1]), dashes.index(values[row][1:]))
         runs = [Run(folder / name) for name in finished["runs"][row].as_py()]
         found.append(DrawnSetting(name_of(finished, differing, row) or "all runs", runs, look))
     return found
@@ -265,7 +266,7 @@ def _cdf(
     values_of: Callable[[Run], NDArray[np.float64]],
     *,
     is_time: bool = True,
-) -> Plot | None:
+) -> pages.Plot | None:
     """Return a cumulative distribution per setting of what `values_of` returns, in ps if is_time; None without."""
     quantiles, tails = {}, {}
     for setting in settings:
@@ -278,7 +279,7 @@ def _cdf(
         return None
     unit = time_unit(float(np.median(own)) for own in quantiles.values())
     scale = 1 / unit.ps if is_time else 1.0
-    chart = charts.empty_figure(f"{title}, {unit.name}" if is_time else title, f"cumulative share of {population}, %")
+    chart = pages.empty_figure(f"{title}, {unit.name}" if is_time else title, f"cumulative share of {population}, %")
     for setting, own in quantiles.items():
         chart.add_scatter(
             x=own * scale, y=100 * _QUANTILES, mode="lines", name=in_page(setting.name), line=setting.look.line()
@@ -291,7 +292,7 @@ def _cdf(
         lowest = min(tails, key=lambda name: tails[name])
         text = f"{tails[lowest] * scale:,.4g}{f' {unit.name}' * is_time}"
         caption = f"{lowest} has the lowest 99th percentile, {text}."
-    return Plot(f"{title}, cumulative distribution", chart, caption)
+    return pages.Plot(f"{title}, cumulative distribution", chart, caption)
 
 
 def _request_times(run: Run, metric: str) -> NDArray[np.float64]:
@@ -311,7 +312,7 @@ def _slowdown(run: Run) -> NDArray[np.float64]:
     return numpy_column(run.flows["slowdown"].drop_null(), np.float64) if run.has(FLOWS) else np.zeros(0)
 
 
-def _queues(settings: Sequence[DrawnSetting]) -> Plot | None:
+def _queues(settings: Sequence[DrawnSetting]) -> pages.Plot | None:
     """Return the longest port queue over time, a panel per setting; None if no run recorded a queue.
 
     The line is the mean over the runs of a setting; the band reaches from the shortest to the longest of them.
@@ -323,9 +324,9 @@ def _queues(settings: Sequence[DrawnSetting]) -> Plot | None:
         return None
     unit = time_unit([end_ps])
     times = np.linspace(0, end_ps, _TIME_BINS + 1) / unit.ps
-    chart = charts.panel_figure([setting.name for setting in recorded], unit.name, "B")
+    chart = pages.panel_figure([setting.name for setting in recorded], unit.name, "B")
     for row, (setting, of_runs) in enumerate(recorded.items(), 1):
-        for line in charts.band_lines(times, of_runs.min(axis=0), of_runs.max(axis=0), setting.look.colour):
+        for line in pages.band_lines(times, of_runs.min(axis=0), of_runs.max(axis=0), setting.look.colour):
             chart.add_trace(line, row, 1)
         mean = {"x": times, "y": of_runs.mean(axis=0), "name": in_page(setting.name)}
         chart.add_scatter(**mean, mode="lines", line={"color": setting.look.colour, "shape": "hv"}, row=row, col=1)
@@ -333,7 +334,7 @@ def _queues(settings: Sequence[DrawnSetting]) -> Plot | None:
     name = max(longest, key=lambda name: longest[name])
     band = " The band has all seeds, the line is their mean." if max(map(len, recorded.values())) > 1 else ""
     text = f"{name} has the longest queue, {longest[name] / 1e3:,.4g} kB.{band}"
-    return Plot("longest port queue over time", chart, text, charts.height_of_panels(len(recorded)))
+    return pages.Plot("longest port queue over time", chart, text, pages.height_of_panels(len(recorded)))
 
 
 def _longest_queue(run: Run, end_ps: int) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ import pytest
 from nadi import et
 from nadi.et.errors import TraceError
 from nadi.et.formats import format_of, formats
-from nadi.et.goal.writing import rounds
+from nadi.et.formats.goal import rounds
 from tests.et.checked import checked
 
 GOAL = formats()["goal"]

@@ -88,7 +88,7 @@ def test_random_traces_take_as_long(tmp_path_factory, nodes_of_npu):
 @given(traces())
 def test_traces_too_large_to_compare_all_with_all(tmp_path_factory, nodes_of_npu):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nadi.et.reshape.reducing._MAX_BITS", 0)
+        patch.setattr("nadi.et.reshape.parts._MAX_BITS", 0)
         check_same_times(tmp_path_factory.mktemp("reduced"), nodes_of_npu)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nadi.cli.commands.workload.serving_network import network
+from nadi.cli.commands.workload.generation import serving_network
 from nadi.workload.compute import find_gpu
 from nadi.workload.generators.inference import Request, Serving, engines, serving_software, settle
 from nadi.workload.generators.inference.deployment import NO_NETWORK, iteration_clock
@@ -26,7 +26,7 @@ _ROWS = [
 def test_published_times_are_met(software, name, gpu, plan, batch, prompt, answer, published_ms):
     model, host = find(name), serving_software(software)
     settled = settle(model, parallel_plan(plan))
-    on = network("selene", settled.gpus) if settled.gpus > 1 else None
+    on = serving_network("selene", settled.gpus) if settled.gpus > 1 else None
     serving = Serving(model, settled, batch=batch, gpu=find_gpu(gpu), network=on, software=software)
     (engine,) = engines(serving, [Request(number, 0, prompt, answer) for number in range(batch)])
     link = NO_NETWORK if on is None else on(settled, 0)

@@ -12,7 +12,7 @@ import typer
 from nadi.cli.options import AsJson, TracesOut
 from nadi.cli.output import print_document, print_json
 from nadi.launching.ending import unwound
-from nadi.terminal import say
+from nadi.terminal import FittedTable, facts, name_column, say
 
 if TYPE_CHECKING:
     from nadi.et import TraceTable
@@ -158,8 +158,6 @@ def _document(
 def _table(document: dict[str, Any]) -> Any:  # noqa: ANN401 - what rich prints
     """Return the table of a document of `_document`."""
     from rich.console import Group
-
-    from nadi.terminal import FittedTable, facts, name_column
 
     table = FittedTable("", name_column("trace"), "weight", "stands for", ("farthest", 1))
     for row in document["chosen"]:
@@ -330,8 +328,6 @@ def _hide(
 
 def _trace_set(folder: Path, groups_option: Path | None) -> _Source:
     """Return a source that holds the traces of a trace set in memory."""
-    import dataclasses
-
     from nadi.et import TraceError
     from nadi.workload import read_set, write_set
 

@@ -5,17 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from nadi.cli.options import (
-    AsJson,
-    NodeIds,
-    NodeNames,
-    NpuNumbers,
-    Prefix,
-    Traces,
-    TracesOut,
-    named_path,
-    number_ranges,
-)
+from nadi.cli import options
 from nadi.cli.output import print_document, print_json, print_table
 from nadi.errors import ConfigError
 from nadi.launching.ending import unwound
@@ -34,10 +24,12 @@ _WITHOUT_HOST = "Drop all host operators regardless of their time, which changes
 
 def convert(
     sources: list[Path] = typer.Argument(metavar="INPUT...", help="Files or a folder of one format, or a trace set."),
-    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the results."),
+    out: Path = typer.Option(
+        ..., "-o", "--out", metavar="DIR", parser=options.named_path, help="Folder for the results."
+    ),
     source: str = typer.Option("", "--from", metavar="FORMAT", help=_SOURCE),
     target: str = typer.Option(_CHAKRA, "--to", metavar="FORMAT", help="Format of the results."),
-    prefix: Prefix = "trace",
+    prefix: options.Prefix = "trace",
     as_json: bool = typer.Option(False, "--json", help="Print inputs, results and losses as JSON."),
 ) -> None:
     """Convert traces of PyTorch, ASTRA-sim, SimAI or GOAL to Chakra traces, and Chakra traces to JSON or GOAL."""
@@ -69,8 +61,8 @@ def convert(
 
 def expand(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Trace set: a folder with traces.json.")],
-    out: TracesOut,
-    prefix: Prefix = "trace",
+    out: options.TracesOut,
+    prefix: options.Prefix = "trace",
 ) -> None:
     """Write a trace set in the form that other tools read: a file per NPU with its own peers, and groups.json."""
     from nadi.workload import expand as expanded
@@ -86,8 +78,10 @@ def expand(
 
 def merge(
     paths: list[Path] = typer.Argument(metavar="PREFIX|DIR|FILE...", help=_PATHS),
-    out: Path = typer.Option(..., "-o", "--out", metavar="FILE", parser=named_path, help="Master trace to write."),
-    as_json: AsJson = False,
+    out: Path = typer.Option(
+        ..., "-o", "--out", metavar="FILE", parser=options.named_path, help="Master trace to write."
+    ),
+    as_json: options.AsJson = False,
 ) -> None:
     """Merge the traces of all NPUs into one file, which `nadi trace split` divides into the same files again."""
     from nadi.et.reshape import companions, find_files
@@ -109,8 +103,8 @@ def merge(
 
 def split(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Master trace of `nadi trace merge`.")],
-    out: TracesOut,
-    as_json: AsJson = False,
+    out: options.TracesOut,
+    as_json: options.AsJson = False,
 ) -> None:
     """Divide a master trace into its original files, with their names, byte for byte."""
     from nadi.et.reshape import read_index
@@ -130,14 +124,14 @@ def split(
 
 def slice_(
     path: Annotated[Path, typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], or a folder.")],
-    out: TracesOut,
+    out: options.TracesOut,
     steps: str = typer.Option("", "--steps", metavar="LIST", help="Training steps, such as 0,2-3."),
-    nodes: NodeIds = "",
-    npus: NpuNumbers = "",
-    name: NodeNames = [],
+    nodes: options.NodeIds = "",
+    npus: options.NpuNumbers = "",
+    name: options.NodeNames = [],
     with_ancestors: bool = typer.Option(False, "--with-ancestors", help=_ANCESTORS),
     partners: Literal["keep", "drop", "refuse"] = typer.Option("keep", help=_PARTNERS),
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write the nodes that match all options; dependencies on removed nodes become dependencies on their ancestors."""
     import shutil
@@ -150,7 +144,7 @@ def slice_(
         raise ConfigError(f"{path}: is a trace set, whose NPUs share traces; expected those of `nadi trace expand`")
     selection = Selection(
         steps=_numbers("--steps", steps),
-        ids=number_ranges("--nodes", nodes),
+        ids=options.number_ranges("--nodes", nodes),
         npus=_numbers("--npus", npus),
         names=tuple(name) or None,
         with_ancestors=with_ancestors,
@@ -173,7 +167,7 @@ def slice_(
 
 def _numbers(option: str, text: str) -> frozenset[int] | None:
     """Return all numbers of a list such as 0,2-3; None for an empty text."""
-    ranges = number_ranges(option, text)
+    ranges = options.number_ranges(option, text)
     if ranges is None:
         return None
     if sum(last - first for first, last in ranges) > _MAX_NUMBERS:
@@ -182,10 +176,10 @@ def _numbers(option: str, text: str) -> frozenset[int] | None:
 
 
 def reduce_(
-    path: Traces,
-    out: TracesOut,
+    path: options.Traces,
+    out: options.TracesOut,
     without_host: bool = typer.Option(False, "--without-host", help=_WITHOUT_HOST),
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Drop nodes without duration, fuse chains of host operators, drop implied dependencies; simulated time stays."""
     import shutil

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from nadi.cli.commands.workload import generation, traffic
+from nadi.cli.commands.workload import generation
 from nadi.cli.options import AsJson, Force, TracesOut, model_names, named_path
 from nadi.cli.output import print_document, print_json, print_table
-from nadi.inputs.units import PS_PER_NS, PS_PER_US
-from nadi.terminal import say
+from nadi.inputs.units import PS_PER_NS, PS_PER_US, parse_bytes_within
+from nadi.terminal import FittedTable, facts, name_column, say, size_text
 
 if TYPE_CHECKING:
     from nadi.workload.compute import Gpu
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
     group.command()(gpus)
     group.command("operator-times")(operator_times)
     generation.add_to(group)
-    traffic.add_to(group)
+    generation.add_traffic(group)
     group.command()(memory)
     app.add_typer(group, name="workload")
 
@@ -67,7 +67,6 @@ def memory(
 ) -> None:
     """Print the peak memory of a training step per pipeline stage, and whether it fits."""
     from nadi.inputs.limits import MAX_BYTES
-    from nadi.inputs.units import parse_bytes_within
     from nadi.reports.text.models import frameworks, memory_document, memory_table
     from nadi.workload.generators.memory import does_not_fit, estimate
     from nadi.workload.generators.models import find
@@ -105,7 +104,6 @@ def transformer(
     """Generate data-parallel training of a GPT-like transformer; gradient buckets overlap the backward pass."""
     from nadi.inputs.documents import checked
     from nadi.inputs.limits import MAX_BYTES
-    from nadi.inputs.units import parse_bytes_within
     from nadi.simulation.assembly.resource_checks import check_trace
     from nadi.workload import WorkloadError, expand
     from nadi.workload.generators.models import Model, parameters, training_flops
@@ -173,7 +171,6 @@ def operator_times(
 
 def _show_all(gpus: "list[Gpu]") -> None:
     """Print a row per GPU, and which measured tables exist."""
-    from nadi.terminal import FittedTable, name_column, size_text
     from nadi.workload.compute import nvidia, table_names
 
     rates = "16-bit TFLOP/s", ("fp8 TFLOP/s", 2), "memory", "TB/s", ("SMs", 3)
@@ -207,8 +204,6 @@ def _teraflops(rate: float | None) -> str:
 
 def _show_one(gpu: "Gpu") -> None:
     """Print all figures of a GPU with their sources."""
-    from nadi.terminal import facts, size_text
-
     rates = ", ".join(f"{dtype} {rate / 1e12:g}" for dtype, rate in gpu.peak_flops.items())
     shown = {
         "GPU": gpu.name,

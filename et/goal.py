@@ -1,4 +1,4 @@
-"""GOAL files as text and in binary: one pass finds the part of each rank, whose trace is made on demand.
+"""Reading of GOAL schedules, text or binary: one pass finds the part of each rank, whose trace is made on demand.
 
     num_ranks 2
     rank 0 {
