@@ -301,11 +301,11 @@ def _timed_tree(shape: GroupShape, size_bytes: int, host: TuningInput, decision:
     chunk_bytes = size_bytes / (decision.channels * decision.pieces)
     copy_ps = chunk_bytes / (HALF_A_BLOCK * host.generation.message_block_gb_per_s) * 1e3
     beside_link_ps = copy_ps - chunk_bytes / _port(shape) * 1e3 if host.plan.nvlink else copy_ps
-    between_ps = max(decision.between_ps, decision.inside_ps + copy_ps)
+    between_ps = max(decision.between_ps, decision.inside_ps + copy_ps + shape.outside_ps)
     if host.plan.hosts >= _HOSTS_WITH_TWO_CHILDREN:
         # the maximum is one of the bus, on which a tree's data count twice
         gb_per_s = host.generation.tree[host.column] * host.plan.tree.channels / 2
-        between_ps = max(between_ps, chunk_bytes * host.plan.used / gb_per_s * 1e3)
+        between_ps = max(between_ps, chunk_bytes * host.plan.used / gb_per_s * 1e3 + shape.outside_ps)
     inside_ps = decision.inside_ps + max(0, round(beside_link_ps))
     return decision._replace(inside_ps=inside_ps, between_ps=round(between_ps))
 
