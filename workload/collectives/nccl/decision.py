@@ -296,15 +296,17 @@ def _timed_tree(shape: GroupShape, size_bytes: int, host: TuningInput, decision:
     src/device/all_reduce.h), and a chunk goes on when all of it has come. So a hop inside a host takes NCCL's time of a
     step and the chunk at the rate of half a block. Between hosts the next chunk follows after that time, while the NIC
     sends the last one. Where hosts have two children, which begins with four hosts, a tree is no faster than the
-    maximum that NCCL has for its channels there (perChMaxTreeBws, N4); three hosts exceed it (nccl issue 1801).
+    maximum that NCCL has for its channels there (perChMaxTreeBws, N4), if that is less than what NICs leave them; three
+    hosts exceed it (nccl issue 1801).
     """
     chunk_bytes = size_bytes / (decision.channels * decision.pieces)
     copy_ps = chunk_bytes / (HALF_A_BLOCK * host.generation.message_block_gb_per_s) * 1e3
     beside_link_ps = copy_ps - chunk_bytes / _port(shape) * 1e3 if host.plan.nvlink else copy_ps
     between_ps = max(decision.between_ps, decision.inside_ps + copy_ps + shape.outside_ps)
-    if host.plan.hosts >= _HOSTS_WITH_TWO_CHILDREN:
+    max_gb_per_s, of_tree = host.generation.tree[host.column], host.plan.tree
+    if host.plan.hosts >= _HOSTS_WITH_TWO_CHILDREN and max_gb_per_s < of_tree.between:
         # the maximum is one of the bus, on which a tree's data count twice
-        gb_per_s = host.generation.tree[host.column] * host.plan.tree.channels / 2
+        gb_per_s = max_gb_per_s * of_tree.channels / 2
         between_ps = max(between_ps, chunk_bytes * host.plan.used / gb_per_s * 1e3 + shape.outside_ps)
     inside_ps = decision.inside_ps + max(0, round(beside_link_ps))
     return decision._replace(inside_ps=inside_ps, between_ps=round(between_ps))
