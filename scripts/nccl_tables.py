@@ -57,7 +57,7 @@ class NcclTable(NamedTuple):
 
     def predicted_us(self) -> list[float]:
         """Return Nadi's times in microseconds by closed form, in the order of `KINDS` and `SIZES`."""
-        return closed_forms_us([(self.topology, *of_row) for of_row in every_row()])
+        return closed_forms_us([(self.topology, *of_row, "") for of_row in every_row()])
 
     def measured_us(self) -> list[float]:
         """Return the measured times in microseconds, in the order of `KINDS` and `SIZES`."""
@@ -82,19 +82,20 @@ def every_row() -> list[tuple[str, int]]:
     return [(kind, size_bytes) for kind in KINDS for size_bytes in SIZES]
 
 
-def closed_forms_us(of_rows: Sequence[tuple[str, str, int]]) -> list[float]:
+def closed_forms_us(of_rows: Sequence[tuple[str, str, int, str]]) -> list[float]:
     """Return the times of NCCL's collectives of all NPUs in microseconds, by closed form.
 
     Args:
-        of_rows: The topology, the kind and the size in bytes of each row; rows of a topology follow each other.
+        of_rows: The topology, the kind, the size in bytes and the algorithm with its parameters ("" = the fabric's
+            default) of each row; rows of a topology follow each other.
     """
     times_us = []
     for topology, of_topology in groupby(of_rows, itemgetter(0)):
         reader = WorkReader.of(collective_config(topology, []), force=True)
         graph, collectives, settings = reader.graph, reader.collective_settings(), reader.fitted_settings(records=False)
-        for _, kind, size_bytes in of_topology:
+        for _, kind, size_bytes, named in of_topology:
             case = CollectiveCase(kind, None, collectives)
-            algorithm = case.with_parameters(case.default(graph))
+            algorithm = case.with_parameters(named or case.default(graph))
             program = case.program(graph, algorithm, size_bytes)
             times_us.append(case.closed_form(graph, program, settings, algorithm).time_ps / 1e6)
     return times_us

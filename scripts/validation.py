@@ -56,7 +56,7 @@ def run(group: Group) -> list[float]:
     if group.cluster:
         return [_step_s(row, row.get("cluster", group.cluster), group.framework) for row in group.rows]
     if "topology" in group.rows[0]:
-        of_rows = [(row["topology"], row["collective"], row["bytes"]) for row in group.rows]
+        of_rows = [(row["topology"], row["collective"], row["bytes"], "") for row in group.rows]
         return nccl_tables.closed_forms_us(of_rows)
     if "serving" in group.rows[0]:
         return [_served(row, group.quantity) for row in group.rows]
@@ -136,7 +136,9 @@ def _training_operators(group: Group) -> list[float]:
 
 def _closed_forms(group: Group) -> list[float]:
     """Return the times of NCCL's collectives of all NPUs in microseconds, by closed form."""
-    return nccl_tables.closed_forms_us([(row["topology"], row["kind"], row["bytes"]) for row in group.rows])
+    return nccl_tables.closed_forms_us(
+        [(row["topology"], row["kind"], row["bytes"], row.get("algorithm", "")) for row in group.rows]
+    )
 
 
 def _zero(_: Group) -> list[float]:

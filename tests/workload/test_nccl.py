@@ -549,6 +549,61 @@ def test_formulas_of_large_nvls_trees_have_nccls_chunks():
     assert times_ps[1] - times_ps[0] == pytest.approx(4 * GIB / 8 * 2 / 50e9 * 1e12, rel=0.001)
 
 
+def test_nvls_can_be_off():
+    """NCCL_NVLS_ENABLE=0: NVSwitches neither sum nor copy, whatever the user names."""
+    for npus in (8, 16):
+        shape = shape_of(topologies.build(f"dgx-h100:npus={npus}"), range(npus), trees="hosts")
+        assert way("all-reduce", shape, GIB).algorithm.startswith("nvls")
+        for algo in ("auto", "nvls", "nvls-tree"):
+            assert way("all-reduce", shape, GIB, nvls=False, algo=algo).algorithm in {"ring", "tree"}
+    assert collectives.choose("all-reduce", "nccl:nvls=false").trees == ""
+
+
+@pytest.mark.parametrize(("machines", "between_us"), [(2, 30.2144), (3, 30.2144), (4, 87.3813)])
+def test_a_chunk_of_a_tree_waits_for_half_a_block(machines, between_us):
+    """By hand: 512 MiB are 64 slots of 512 KiB on each of 16 channels, of which half a block moves 20 GB/s.
+
+    NVLink takes the chunk at 720 GB/s, and a step takes 4 us besides. From four hosts on the tree has 24 GB/s of the
+    bus for each of the 8 channels of NCCL's search, which are used twice: 6 GB/s of the buffer for each channel.
+    """
+    npus, size = 8 * machines, 512 * MIB
+    shape = shape_of(topologies.build(f"dgx-b200:npus={npus}"), range(npus), trees="hosts")
+    made = way("all-reduce", shape, size, algo="tree", proto="simple")
+    assert (made.channels, made.pieces) == (16, 64)
+    assert made.inside_ps == pytest.approx((4 + 0.524288 * (1e3 / 20 - 1e3 / 720)) * 1e6, abs=1)
+    assert made.between_ps - shape.outside_ps == pytest.approx(between_us * 1e6, rel=1e-5)
+    # the slowest sends of a chunk follow each other for all chunks of a channel, and NICs have time for them
+    times_ps = [
+        collectives.choose("all-reduce", spec(algo="tree", proto="simple")).closed_form(
+            "all-reduce", npus, chunks * 8 * MIB, 0, 0, shape
+        )
+        for chunks in (64, 128)
+    ]
+    nic_us = machines * 0.524288e3 / 50  # chunks that a NIC sends in both trees: as many as there are hosts, up to four
+    assert (times_ps[1] - times_ps[0]) / 64 == pytest.approx(max(between_us, nic_us) * 1e6, rel=1e-3)
+    unpaced = way("all-reduce", shape, size, algo="tree", proto="simple", pacing="none")
+    assert (unpaced.inside_ps, unpaced.between_ps) == (4_000_000, 14_000_000)
+
+
+def test_chunks_of_trees_before_nccl_2_20_fill_the_depth():
+    """By hand: 32 MiB are four slots for each of 16 channels; a tree of 4 hosts of 8 has 9 hops, so that 128 KiB do."""
+    shape = shape_of(topologies.build("dgx-b200:npus=32"), range(32), trees="hosts")
+    given = {"algo": "tree", "proto": "simple"}
+    assert way("all-reduce", shape, 32 * MIB, **given).pieces == 4
+    assert tree(shape, 0, 16).depth == 9
+    assert way("all-reduce", shape, 32 * MIB, **given, chunks="grains").pieces == 16
+
+
+def test_formulas_of_large_trees_have_nccls_chunks():
+    """By hand: 16 channels of 512 members leave 244 of 1,024 chunks; 16 hops more or less matter for 32 of them."""
+    shape = shape_of(topologies.build("dgx-h100:npus=512"), range(512), trees="hosts")
+    chosen = collectives.choose("all-reduce", "nccl:algo=tree,proto=simple")
+    assert chosen.is_coarse("all-reduce", shape, 8 * GIB)
+    assert not chosen.is_coarse("all-reduce", shape, 256 * MIB)
+    # a member in the chain of a host adds up, receives and sends each chunk
+    assert chosen.extent("all-reduce", 512, shape, 8 * GIB).steps == pytest.approx(3 * 16 * 512 * 244, rel=0.1)
+
+
 @pytest.mark.parametrize("nics", [1, 2, 4])
 def test_gpus_that_share_a_nic_share_its_channels(nics):
     """By hand: a ring of 24 GB/s per NIC, used twice; on the fabric each of 16 lanes has a part of a channel.

@@ -48,7 +48,7 @@ _LANES = {  # what makes the lanes of each of NCCL's algorithms
 }
 
 
-def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa: N802 - the name in the registry
+def TREES(*, generation: str, collnet: bool, nvls: bool, **_others: object) -> str:  # noqa: N802 - the name in the registry
     """Return the names of the aggregation trees that NCCL may use.
 
     These are trees over NVSwitches if the GPU generation may have NVLS, and over rails if the network may sum.
@@ -56,9 +56,11 @@ def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa:
     Args:
         generation: The name of the GPU generation whose constants apply; AUTO = that of the fabric's accelerator.
         collnet: Whether NCCL may use reductions in the network (CollNet).
+        nvls: Whether NCCL may use NVSwitches that sum (NVLS).
         **_others: The other values of PARAMETERS, on which the trees do not depend.
     """
-    if generation != AUTO and not generations()[generation].nvls_efficiency:
+    has_nvls = generation == AUTO or generations()[generation].nvls_efficiency
+    if not has_nvls or not (nvls or collnet):
         return ""
     return IF_ANY + ("hosts and rails" if collnet else "hosts")
 
@@ -170,7 +172,9 @@ def is_coarse(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) 
     """
     if kind == "all-to-all":
         return False
-    return switch_plans.is_coarse(shape, size_bytes, nccl_decision(kind, shape, size_bytes, _parameters(**parameters)))
+    decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
+    coarse = channel_plans.is_coarse if decision.algorithm == TREE else switch_plans.is_coarse
+    return coarse(shape, size_bytes, decision)
 
 
 def launch_ps(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> int | None:  # noqa: ANN401

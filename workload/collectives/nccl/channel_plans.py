@@ -10,6 +10,7 @@ import numpy as np
 from nadi.workload.collectives.algorithms import pat
 from nadi.workload.collectives.nccl.channel_orders import ring, tree
 from nadi.workload.collectives.nccl.decision import (
+    COARSE,
     UNLIMITED_CONNECTIONS,
     UNLIMITED_CONNECTIONS_OF_ONE_HOST,
     NcclDecision,
@@ -28,7 +29,8 @@ from nadi.workload.shape import GroupShape
 # all-gather and reduce-scatter a member's part depends on its number, not on its place in the ring, so a lane sees the
 # buffer in the order of its ring. Broadcast and reduce are chains that begin or end at member 0.
 
-MAX_TABLE_STEPS = 2_000_000  # maximum number of steps of all members of a chain; a longer chain gets larger chunks
+# Maximum number of chunks over all members and channels of a chain or tree; what has more gets larger chunks
+MAX_TABLE_STEPS = 2_000_000
 
 _CHAINS = frozenset({"broadcast", "reduce"})
 
@@ -199,9 +201,35 @@ def round_plans(
 
 
 def _with_fewer_chunks(shape: GroupShape, decision: NcclDecision) -> NcclDecision:
-    """Return the decision with as many chunks as MAX_TABLE_STEPS steps allow."""
+    """Return the decision with as many chunks as MAX_TABLE_STEPS allows."""
     max_chunks = MAX_TABLE_STEPS // (shape.members * decision.channels)
     return decision._replace(pieces=max(1, min(decision.pieces, max_chunks)))
+
+
+def _with_fewer_tree_chunks(shape: GroupShape, decision: NcclDecision) -> NcclDecision:
+    """Return the decision with as many chunks as MAX_TABLE_STEPS allows, and with longer waits for larger ones."""
+    fewer = _with_fewer_chunks(shape, decision)
+    larger = decision.pieces / fewer.pieces  # ratio of a chunk to NCCL's
+    inside_ps, between_ps = (round(step_ps * larger) for step_ps in (decision.inside_ps, decision.between_ps))
+    return fewer._replace(inside_ps=inside_ps, between_ps=between_ps)
+
+
+def is_coarse(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> bool:  # noqa: ARG001 - as in switch_plans
+    """Return whether the steps of a tree take longer by more than COARSE because its chunks are too large.
+
+    A chunk goes up and down the whole tree, one hop after the other, so that a buffer of c chunks takes 1 + hops / c
+    times as long as its data.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
+    """
+    fewer = _with_fewer_chunks(shape, decision)
+    if fewer.pieces == decision.pieces:
+        return False
+    hops = 2 * tree(shape, 0, decision.channels).depth
+    return hops / fewer.pieces - hops / decision.pieces > COARSE
 
 
 def _chains(kind: str, shape: GroupShape, decision: NcclDecision, rings: list[tuple[int, ...]]) -> Plans:
@@ -240,6 +268,7 @@ def tree_plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecis
         size_bytes: The size of the whole buffer in bytes.
         decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
     """
+    decision = _with_fewer_tree_chunks(shape, decision)
     lanes: list[list[Lane]] = [[] for _ in range(shape.members)]
     connections = UNLIMITED_CONNECTIONS_OF_ONE_HOST if len(set(shape.host)) == 1 else UNLIMITED_CONNECTIONS
     for channel in range(decision.channels):
@@ -269,6 +298,7 @@ def tree_extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDec
         size_bytes: The size of the whole buffer in bytes.
         decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
     """
+    decision = _with_fewer_tree_chunks(shape, decision)
     n = shape.members
     steps = lanes = widest = 0
     # Trees of one half differ in which member heads a host, not in the numbers of children, leaves and lanes

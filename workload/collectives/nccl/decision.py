@@ -27,17 +27,23 @@ UNLIMITED_CONNECTIONS = 25
 UNLIMITED_CONNECTIONS_OF_ONE_HOST = 9
 MAX_SLICES = max(protocol.slices for protocol in PROTOCOLS.values())
 MAX_STEPS = 1024  # maximum number of steps of a lane. A larger buffer gets chunks that are larger than NCCL's.
+COARSE = 0.05  # fraction of its time that a plan may take longer because of chunks that are larger than NCCL's
 PLANNED = "planned"  # pacing in which a channel uses no more than the part of NVLink that NCCL plans for it
 PACINGS = (PLANNED, "none")
 EVEN, GRAINS = "even", "grains"
 NAMED_ALGORITHMS = ("auto", *tuning.ALGORITHMS)
 NAMED_PROTOCOLS = ("auto", *PROTOCOLS)
-# Distribution of a buffer over channels: evenly (NCCL 2.20 and later), or in chunks of a grain or more (before)
+# Cuts of a buffer: evenly over channels, and in slots of a tree (NCCL 2.20 and later), or in chunks of a grain or more,
+# and for trees in chunks that fill their depth (before)
 CHUNKS = ("auto", EVEN, GRAINS)
 # Payload fraction of an NVLink's rate, as the fabric frames it (pdes.network.framing); shares refer to it
 NVLINK_PAYLOAD = 128 / 160
 # Minimum chunk of LL128 in a ring (minChunkSize of runRing in NCCL's src/device/all_reduce.h up to 2.19)
 _LL128_GRAIN_BYTES = LL128.threads * 60 // 2
+# Fraction of a block's warps that send to a peer (nSendWarpPerWork in NCCL's src/device/sendrecv.h) or pass a tree's
+# data in one direction (runTreeSplit in src/device/all_reduce.h)
+HALF_A_BLOCK = 0.5
+_HOSTS_WITH_TWO_CHILDREN = 4  # number of hosts from which a host of a binary tree has two children
 _SHARES_BITS = round(MAX_SHARES / SHARE_STEP).bit_length()
 
 
@@ -53,6 +59,7 @@ class NcclParameters(NamedTuple):
     cpu: str = "auto"  # one of tuning.CPUS
     chunks: str = "auto"  # one of CHUNKS
     collnet: bool = False  # whether switches between hosts may sum
+    nvls: bool = True  # whether NVSwitches may sum and copy (NCCL_NVLS_ENABLE)
     registered: bool = False  # whether NVLS works on the user's buffers, so that no data is copied
 
 
@@ -160,7 +167,8 @@ def host_of(shape: GroupShape, parameters: NcclParameters) -> TuningInput:
     """
     generation = generation_of(parameters.generation, shape.accelerator, shape.lines_bps[0])
     rails = len(shape.trees) > len(set(shape.host))
-    return tuning.host_of(shape, generation, parameters.cpu, collnet=parameters.collnet and rails)
+    host = tuning.host_of(shape, generation, parameters.cpu, collnet=parameters.collnet and rails)
+    return host if parameters.nvls else host._replace(plan=host.plan._replace(nvls=None))
 
 
 def nccl_decision(kind: str, shape: GroupShape, size_bytes: int, parameters: NcclParameters) -> NcclDecision:
@@ -218,7 +226,10 @@ def _with_channels(
         shares = max(1.0, _port(shape) / channel_gb_per_s)
     decision = decision._replace(channels=used, shares=shares)
     decision = decision._replace(slices=_slices(kind, shape, size_bytes, decision))
-    decision = decision._replace(pieces=_pieces(kind, shape, size_bytes, decision))
+    whole_slots = algorithm == tuning.TREE and decision.protocol == SIMPLE.name and not _in_grains(host, parameters)
+    decision = decision._replace(pieces=_pieces(kind, shape, size_bytes, decision, whole_slots=whole_slots))
+    if algorithm == tuning.TREE and decision.protocol == SIMPLE.name and parameters.pacing == PLANNED:
+        decision = _timed_tree(shape, size_bytes, host, decision)
     kernel = host.generation.kernel if host.plan.nvlink and parameters.pacing == PLANNED else None
     if algorithm == tuning.TREE and host.plan.hosts > 1:
         return _over_parts(host, decision._replace(launch_ps=decision.launch_ps + host_threads.tree_ps(host)))
@@ -254,10 +265,11 @@ def _slices(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecisio
     )
 
 
-def _pieces(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> int:
+def _pieces(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision, *, whole_slots: bool) -> int:
     """Return the number of chunks that a channel moves one after the other, at most what MAX_STEPS allows."""
+    # whole_slots: whether a tree's chunk fills a slot however few chunks there are
     if decision.algorithm == tuning.TREE:
-        return _tree_chunks(shape, size_bytes, decision)
+        return _tree_chunks(shape, size_bytes, decision, whole_slots=whole_slots)
     chunk_bytes = decision.transport.chunk_bytes(kind)
     if kind in {"broadcast", "reduce"}:
         return max(1, min(-(-size_bytes // (decision.channels * chunk_bytes)), MAX_STEPS))
@@ -265,14 +277,39 @@ def _pieces(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecisio
     return max(1, min(loops, MAX_STEPS // (tuning.ring_steps(kind, shape.members) * decision.slices)))
 
 
-def _tree_chunks(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> int:
+def _tree_chunks(shape: GroupShape, size_bytes: int, decision: NcclDecision, *, whole_slots: bool) -> int:
     """Return the number of chunks of a channel: one slot each, or smaller ones that keep a deep tree busy."""
-    depth = max(tree(shape, channel, decision.channels).depth for channel in {0, decision.channels - 1})
     chunk_bytes, share_bytes = decision.transport.slot_bytes, -(-size_bytes // decision.channels)
+    if whole_slots:
+        return max(1, min(-(-share_bytes // chunk_bytes), MAX_STEPS))
+    depth = max(tree(shape, channel, decision.channels).depth for channel in {0, decision.channels - 1})
     # A channel with fewer chunks than levels of the tree leaves most levels idle: NCCL halves the chunks
     while share_bytes < depth * chunk_bytes and chunk_bytes // 2 >= decision.transport.least_bytes:
         chunk_bytes //= 2
     return max(1, min(-(-share_bytes // chunk_bytes), MAX_STEPS))
+
+
+def _timed_tree(shape: GroupShape, size_bytes: int, host: TuningInput, decision: NcclDecision) -> NcclDecision:
+    """Return the decision for a tree with Simple, with the times that a chunk takes in thread blocks.
+
+    Half of a block's warps pass sums up, the other half passes totals down (runTreeSplit of NCCL's
+    src/device/all_reduce.h), and a chunk goes on when all of it has come. So a hop inside a host takes NCCL's time of a
+    step and the chunk at the rate of half a block. Between hosts the next chunk follows after that time, while the NIC
+    sends the last one. Where hosts have two children, which begins with four hosts, a tree is no faster than the
+    maximum that NCCL has for its channels there (perChMaxTreeBws, N4), if that is less than what NICs leave them; three
+    hosts exceed it (nccl issue 1801).
+    """
+    chunk_bytes = size_bytes / (decision.channels * decision.pieces)
+    copy_ps = chunk_bytes / (HALF_A_BLOCK * host.generation.message_block_gb_per_s) * 1e3
+    beside_link_ps = copy_ps - chunk_bytes / _port(shape) * 1e3 if host.plan.nvlink else copy_ps
+    between_ps = max(decision.between_ps, decision.inside_ps + copy_ps + shape.outside_ps)
+    max_gb_per_s, of_tree = host.generation.tree[host.column], host.plan.tree
+    if host.plan.hosts >= _HOSTS_WITH_TWO_CHILDREN and max_gb_per_s < of_tree.between:
+        # the maximum is one of the bus, on which a tree's data count twice
+        gb_per_s = max_gb_per_s * of_tree.channels / 2
+        between_ps = max(between_ps, chunk_bytes * host.plan.used / gb_per_s * 1e3 + shape.outside_ps)
+    inside_ps = decision.inside_ps + max(0, round(beside_link_ps))
+    return decision._replace(inside_ps=inside_ps, between_ps=round(between_ps))
 
 
 def _timed_ring(
@@ -305,12 +342,15 @@ def _used(
     protocol, is_ring = decision.transport, decision.algorithm == tuning.RING
     members = shape.members if is_ring and protocol.name == "ll" else 1
     used = min(host.plan.used, size_bytes // (protocol.threads * protocol.thread_bytes * members))
-    # by default up to Ampere, whose NCCL releases did so
-    in_grains = parameters.chunks == GRAINS or (parameters.chunks == "auto" and host.generation.in_grains)
-    if is_ring and protocol.name == LL128.name and in_grains:
+    if is_ring and protocol.name == LL128.name and _in_grains(host, parameters):
         parts = 1 if kind in {"broadcast", "reduce"} else shape.members
         used = min(used, -(-size_bytes // (parts * _LL128_GRAIN_BYTES)))
     return max(1, used)
+
+
+def _in_grains(host: TuningInput, parameters: NcclParameters) -> bool:
+    """Return whether NCCL cuts buffers as before 2.20: by default up to Ampere, whose releases did so."""
+    return parameters.chunks == GRAINS or (parameters.chunks == "auto" and host.generation.in_grains)
 
 
 def overrides_of(text: str) -> tuple[TuningOverride, ...]:

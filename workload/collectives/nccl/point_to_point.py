@@ -15,7 +15,7 @@ import math
 from typing import NamedTuple
 
 from nadi.inputs.units import KIB, PS_PER_US
-from nadi.workload.collectives.nccl.decision import NVLINK_PAYLOAD, UNLIMITED_CONNECTIONS
+from nadi.workload.collectives.nccl.decision import HALF_A_BLOCK, NVLINK_PAYLOAD, UNLIMITED_CONNECTIONS
 from nadi.workload.collectives.nccl.tuning import (
     LL,
     PROTOCOLS,
@@ -38,7 +38,6 @@ _NVLINK_CHUNK_BYTES = 512 * KIB  # step of a message between GPUs with NVLink (N
 _OTHER_CHUNK_BYTES = 128 * KIB
 _MAX_LL_BYTES = 16 * KIB  # maximum bytes per channel of a message that uses LL inside a host (NCCL_P2P_LL_THRESHOLD)
 _SLOTS = 8  # number of slots of a connection (NCCL_STEPS)
-_SENDING_SHARE = 0.5  # fraction of a block's warps that send (`nSendWarpPerWork` in src/device/sendrecv.h)
 # Connections of messages with one channel: in one host, and in groups over several hosts inside and between hosts.
 # Those of 2, 4, ... 64 channels follow. Rings in one host use the connections from 32 on.
 _FIRST_CONNECTION, _FIRST_INSIDE, _FIRST_BETWEEN = UNLIMITED_CONNECTIONS, 50, 57
@@ -153,7 +152,7 @@ def message(
     chosen = LL.name if is_small else SIMPLE.name
     protocol = chosen if proto == AUTO else proto
     generation = group.host.generation
-    gb_per_s = channels * _SENDING_SHARE * generation.message_block_gb_per_s if group.paced else math.inf
+    gb_per_s = channels * HALF_A_BLOCK * generation.message_block_gb_per_s if group.paced else math.inf
     hop_ps = message_hop_ps(group.host, protocol, between_hosts=between_hosts)
     first = _FIRST_BETWEEN if between_hosts else _FIRST_INSIDE if group.host.plan.hosts > 1 else _FIRST_CONNECTION
     kernel = group.host.kernel
@@ -161,7 +160,7 @@ def message(
         return MessageTransport(protocol, channels, base_ps(RING, protocol), hop_ps, gb_per_s, first)
     launch_ps = round((kernel.message_us[protocol == SIMPLE.name] + peers * kernel.peer_us) * PS_PER_US) - hop_ps
     if protocol == LL.name:
-        slowest_ps = LL.wire_bytes(size_bytes) / (channels * _SENDING_SHARE * kernel.ll_block_gb_per_s) * 1e3
+        slowest_ps = LL.wire_bytes(size_bytes) / (channels * HALF_A_BLOCK * kernel.ll_block_gb_per_s) * 1e3
         waits_ps = slowest_ps - LL.wire_bytes(size_bytes) / gb_per_s * 1e3
     else:  # what fills the receiver's buffers is emptied after the last byte has come, unless the channels are slower
         port_gb_per_s = group.host.plan.nvlink / generation.nvlink_payload * NVLINK_PAYLOAD

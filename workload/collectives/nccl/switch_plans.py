@@ -6,6 +6,7 @@ from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.workload.collectives.algorithms import nvls, nvls_sharp, nvls_tree
 from nadi.workload.collectives.algorithms.nvls_sharp import hosts_and_rails
 from nadi.workload.collectives.nccl.decision import (
+    COARSE,
     UNLIMITED_CONNECTIONS,
     UNLIMITED_CONNECTIONS_OF_ONE_HOST,
     NcclDecision,
@@ -27,7 +28,6 @@ from nadi.workload.shape import GroupShape
 # that NCCL plans for a head times the efficiency of NVLS (`NcclDecision.shares`). Members send their data for all heads
 # at the total rate of the heads.
 
-_COARSE = 0.05  # fraction of its time that a plan may take longer because of chunks that are larger than NCCL's
 # First of the 16 connections of NVLS, for a group in one host and for a group over several hosts. A connection has one
 # rate. The rate of NVLS depends on whether the collective is an all-reduce, on the size of its chunks, and on the
 # direction: data to be summed, or results to be copied.
@@ -126,7 +126,7 @@ def nvls_size_class(shape: GroupShape, size_bytes: int, decision: NcclDecision) 
 
 
 def is_coarse(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> bool:
-    """Return whether the steps of an NVLS tree take longer by more than _COARSE because its chunks are too large.
+    """Return whether the steps of an NVLS tree take longer by more than COARSE because its chunks are too large.
 
     The sum of a chunk passes NVLink and the levels of the tree before the next one's sum follows, so that a buffer of c
     chunks takes 1 + (1 + levels) / c times as long as its data. NCCL has more chunks than a plan if many members would
@@ -142,7 +142,7 @@ def is_coarse(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> boo
     hosts = hosts_of(shape)
     stages = 1 + len(hosts).bit_length() - 1
     loops = cut_of(size_bytes, decision.channels, shape, decision.algorithm).loops
-    return stages / _loops(hosts, size_bytes, decision) - stages / (nvls_tree.HALVES * loops) > _COARSE
+    return stages / _loops(hosts, size_bytes, decision) - stages / (nvls_tree.HALVES * loops) > COARSE
 
 
 def lanes_class(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> int:
