@@ -6,14 +6,6 @@ from nadi.simulation.closed_forms.costs import CollectiveCosts
 
 
 def at_closed_forms(graph, program, settings, collectives):
-    """Return the program as it is folded, and the results of its run.
-
-    Args:
-        graph: Fabric.
-        program: Program.
-        settings: Settings of a run at closed forms.
-        collectives: CollectiveSettings.
-    """
     costs = CollectiveCosts(graph, settings)
     folded = running.laid_out(graph, program, costs)
     costed = running.costed(folded, costs, collectives)

@@ -66,8 +66,6 @@ GB = 10**9
 
 @pytest.fixture
 def free(monkeypatch):
-    """Have the machine's memory be as much as is set."""
-
     def have(size_bytes):
         monkeypatch.setattr(resource_checks, "available_bytes", lambda: size_bytes)
 

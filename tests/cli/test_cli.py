@@ -95,8 +95,6 @@ def test_is_a_module_too():
 
 
 def _raising(monkeypatch, error):
-    """Make `nadi doctor` raise."""
-
     def doctor():
         raise error
 

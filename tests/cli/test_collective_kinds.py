@@ -24,8 +24,6 @@ MATRIX = np.array([[9, 1, 2, 3], [1, 9, 1, 1], [40, 1, 9, 0], [30, 0, 1, 9]]) * 
 
 @pytest.fixture
 def collective(nadi):
-    """Run it; gives the document."""
-
     def run(*arguments, topology=SWITCH):
         return nadi.ok("collective", "all-to-all-v", "-t", topology, "--json", "-q", *arguments).document
 
@@ -34,7 +32,6 @@ def collective(nadi):
 
 @pytest.fixture
 def matrix_file(tmp_path):
-    """MATRIX as CSV."""
     path = tmp_path / "bytes.csv"
     lines = [",".join(map(str, row)) for row in MATRIX.tolist()]
     path.write_text("# who sends, by row\n" + "\n\n".join(lines) + "  # the last\n")

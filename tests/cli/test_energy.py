@@ -67,7 +67,6 @@ SECOND_PS = 10**12
 
 @pytest.fixture
 def table(tmp_path):
-    """The path of a table of round numbers."""
     path = tmp_path / "round.toml"
     path.write_text(ROUND)
     return path
@@ -75,8 +74,6 @@ def table(tmp_path):
 
 @pytest.fixture
 def finished(nadi, write_run, tmp_path):
-    """A run of these traces on this fabric."""
-
     def run(traces, topology, text=""):
         nadi.ok("run", write_run(traces, text, topology), "--out", tmp_path / "out", "-q")
         return Run(tmp_path / "out")

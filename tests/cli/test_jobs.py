@@ -19,7 +19,6 @@ PLAIN = '[[jobs]]\nname = "a"\ntraces = "step"\n[[jobs]]\nname = "b"\ntraces = "
 
 @pytest.fixture
 def write(tmp_path, write_step):
-    """Write traces of four ranks and a run file with these jobs."""
     write_step(1 << 18)
 
     def to(jobs=PLAIN, topology=LEAVES, more=""):
@@ -159,7 +158,6 @@ ONE_UPLINK = LEAVES.replace("uplinks=4", "uplinks=1")
 
 @pytest.fixture
 def shared(nadi, write, tmp_path):
-    """Results of two jobs that share the links of a spine."""
     nadi.ok("run", write(SHARED, ONE_UPLINK), "--set", "output.alone=true", "--out", tmp_path / "shared")
     return tmp_path / "shared"
 
@@ -260,7 +258,6 @@ def jobs_of(folder):
 
 
 def flows_of(folder, *columns):
-    """Columns of flows.parquet, ordered by sender, receiver and start."""
     rows = pq.read_table(folder / "flows.parquet", columns=["src", "dst", "start_ps", *columns]).to_pylist()
     return sorted(tuple(row.values()) for row in rows)
 

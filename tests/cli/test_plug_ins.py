@@ -62,14 +62,12 @@ def copied(folder, kind, name):
 
 
 def written(folder, name, **changed):
-    """A run file with Nadi's own plug-ins but those that are changed."""
     path = folder / f"{name}.toml"
     path.write_text(RUN.format(**{key: own for key, (_, own) in OWN.items()} | changed))
     return path
 
 
 def run(nadi, path, *options):
-    """Run a run file; gives its digest."""
     out = path.with_suffix("")
     nadi.ok("run", path, "--out", out, "-q", *options)
     return json.loads((out / "summary.json").read_text())["digest"]
@@ -77,7 +75,6 @@ def run(nadi, path, *options):
 
 @pytest.fixture
 def copies(tmp_path):
-    """The names of copies of all plug-ins of a run."""
     return {key: copied(tmp_path, kind, name) for key, (kind, name) in OWN.items()}
 
 

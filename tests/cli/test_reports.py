@@ -135,7 +135,6 @@ def large(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(large):
-    """Its report as it is made."""
     return report.report(large)
 
 
@@ -203,7 +202,6 @@ def test_the_page_is_small_and_has_few_points(whole):
 
 @pytest.fixture
 def copied(large, tmp_path):
-    """The run with each message many times."""
     folder = tmp_path / "many"
     shutil.copytree(large.folder, folder)
     pq.write_table(pa.concat_tables([large.flows] * COPIES), folder / "flows.parquet")

@@ -141,7 +141,6 @@ b -1 7000 ALLREDUCE 65536 7000 ALLREDUCE 65536 6000 ALLREDUCE 131072 0
 
 @pytest.fixture
 def finish(nadi, write_run):
-    """When a run of traces ends, in picoseconds."""
     run = write_run([], text='[system.collectives]\nall-reduce = "ring"\n')
 
     def of(prefix):

@@ -179,14 +179,12 @@ SMALL = ("-1", '"-1ns"', '"1bps"', '"0.1ps"', "nan", "-inf")
 
 
 def kinds_of(annotation):
-    """The types of a key, without what validates them."""
     if typing.get_origin(annotation) in {typing.Annotated, typing.Union, UnionType}:
         return [kind for argument in typing.get_args(annotation) for kind in kinds_of(argument)]
     return [annotation] if isinstance(annotation, type) else []
 
 
 def numbers():
-    """Every key that takes numbers, sizes, rates or times."""
     for section, field in RunConfig.model_fields.items():
         model = field.annotation
         for key, known in (
@@ -256,7 +254,6 @@ def test_bounds_are_what_the_engine_holds():
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """A folder of results, and the run file."""
     from nadi import et
     from nadi.cli.main import main
 

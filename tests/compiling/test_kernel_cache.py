@@ -54,7 +54,6 @@ def of(monkeypatch):
 
 
 def settled(base):
-    """The folder's path and why it is another one."""
     folder, complaint = kernel_cache.settle(base, "name")
     return folder.path, complaint
 

@@ -93,7 +93,6 @@ def hashed_words(values):
 
 
 def packets(graph, program, settings, owner=None, threads=1):
-    """A run of packets."""
     try:
         return Brought(run(build_world(graph, program, settings, owner), threads=threads))
     except RunError as error:
@@ -464,7 +463,6 @@ def phases_of(graph):
 
 
 def closed(traces, spec=RAILS, algorithms=None, groups=None, **settings):
-    """A run at closed forms."""
     graph, npus = build(spec), len(traces.nodes)
     how = CollectiveSettings(algorithms or {})
     tables, named = traces.tables(), groups or getattr(traces, "groups", {})
@@ -501,7 +499,6 @@ def jobs_of(graph):
 
 
 def closed_jobs():
-    """Jobs at closed forms."""
     graph = build(RAILS)
     return Brought(run_jobs(graph, jobs_of(graph), {"fidelity": "closed-form"}))
 

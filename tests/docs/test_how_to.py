@@ -97,7 +97,6 @@ def steps_of(page: str) -> list[Step]:
 
 
 def prepare(page: str, folder: Path) -> None:
-    """Write what a page presumes that its reader has."""
     if page == "cluster-run":
         (folder / "run.toml").write_text(CLUSTER_RUN)
         assert main(["workload", *INCAST[:-1], str(folder / INCAST[-1])]) == 0

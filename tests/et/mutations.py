@@ -85,7 +85,6 @@ def of_seed(seed):
 
 
 def changed_bytes(rng, data):
-    """Bytes with a few changes."""
     data = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4, 6))):
         at, other = (rng.randrange(len(data) + 1) for _ in range(2))

@@ -227,7 +227,6 @@ def test_many_small_files_are_for_the_kernel(small_trace, tmp_path, monkeypatch)
 
 
 def mutated(content, chance):
-    """A few bytes changed, cut out, put in or repeated."""
     content = bytearray(content)
     for _ in range(chance.randint(1, 3)):
         at = chance.randrange(len(content))

@@ -18,7 +18,6 @@ MINE = et.attribute("mine", "string_list", ["x", "12"])
 
 @st.composite
 def blocks(draw):
-    """Rows of a block as dicts: what, name, arguments, after."""
     rows = []
     for at in range(draw(st.integers(1, 4))):
         what = draw(st.sampled_from(["comp", "mem", "coll", "send", "recv"]))
@@ -31,7 +30,6 @@ def blocks(draw):
 
 
 def block_of(rows):
-    """The rows as a Block."""
     made = et.Block()
     for row in rows:
         name, size, also = row["name"], row["size"], {"after": row["after"], "attrs": row["attrs"]}
@@ -50,7 +48,6 @@ def block_of(rows):
 
 
 def message(node_id, prefix, row, stamp, deps):
-    """The row as a message."""
     name, size, also = prefix + row["name"], row["size"], {"deps": deps, "attrs": row["attrs"]}
     if row["what"] == "comp":
         words = [et.attribute("operators", "string", row["word"])] if row["word"] else []

@@ -33,7 +33,6 @@ class Messages(NamedTuple):
 
 
 def messages(src, dst, size_bytes, start_ps=0):
-    """Columns from arrays or single values, in order of time."""
     columns = [np.asarray(x, np.int64).reshape(-1) for x in np.broadcast_arrays(src, dst, size_bytes, start_ps)]
     order = np.argsort(columns[3], kind="stable")
     return Messages(*(column[order] for column in columns))
@@ -142,7 +141,6 @@ def frames_and_notifications(results, hops_of_flow):
 
 
 def jain(shares):
-    """Jain's index of fairness."""
     shares = np.asarray(shares, float)
     return shares.sum() ** 2 / (len(shares) * (shares**2).sum())
 
@@ -216,7 +214,6 @@ def waits(flows, src):
 
 
 def together(*sent):
-    """All of several Messages."""
     return messages(*(np.concatenate(columns) for columns in zip(*sent, strict=True)))
 
 

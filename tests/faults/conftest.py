@@ -145,7 +145,6 @@ def endless(run_file):
 
 @pytest.fixture(scope="session")
 def short(run_file):
-    """A run of a moment."""
     return run_file(1 << 20)
 
 
@@ -199,8 +198,6 @@ def start_command(tmp_path):
 
 @pytest.fixture
 def start(start_command):
-    """Start `nadi run` in one of WAYS."""
-
     def started(way, run, *options, fault="none"):
         launcher = None
         if way.startswith("ranks"):

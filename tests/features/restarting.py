@@ -34,7 +34,6 @@ class Stopping(CheckpointFolder):
 
     @property
     def request(self):
-        """As Checkpoints.request."""
         self.calls_left -= 1
         return SAVE_AND_END if self.calls_left < 0 else NO_SNAPSHOT
 
@@ -47,13 +46,11 @@ class Stopping(CheckpointFolder):
 
 
 def after(calls):
-    """Return the context in which runs stop at a cut after so many calls."""
     kind = type("StoppingThen", (Stopping,), {"calls_left": calls})
     return mock.patch.object(checkpoints, "CheckpointFolder", kind)
 
 
 def often():
-    """Return the context in which workers leave the kernel often."""
     return mock.patch.multiple(worker_pool, MIN_HOPS_OF_A_PAUSE=50, PAUSE_S=1e-4, EVENTS_OF_A_PAUSE=100)
 
 
@@ -91,7 +88,6 @@ def other_workers(random):
 
 
 def workers_of(path):
-    """Return options with the workers of a run file."""
     engine = load_config(path).engine
     keys = ("workers", "backend", "lps_per_worker", "partitioner")
     return [word for key in keys for word in ("--set", f"engine.{key}={json.dumps(getattr(engine, key))}")]

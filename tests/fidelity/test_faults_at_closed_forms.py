@@ -38,7 +38,6 @@ FAULTS = {
 
 @functools.cache
 def healthy_ps(step):
-    """Return how long a step without faults takes at closed forms, in ps."""
     return ran(step, "closed-form").finish_time_ps
 
 
@@ -62,7 +61,6 @@ def program_of(graph, size, how):
 
 
 def by_packets_ps(graph, size, links):
-    """Return how long the program takes by packets with faults of links, in ps."""
     program = program_of(graph, size, CollectiveSettings({"all-reduce": "ring"}))
     settings = replace(network_settings(NetworkSection(fidelity="packet")), faults=Faults(tuple(links)))
     return pdes.run(pdes.build_world(graph, program, settings)).finish_time_ps

@@ -26,7 +26,6 @@ FULL_PACKET_PS = 334_240  # 4,178 bytes at 100 Gb/s
 
 
 def ran(network, program, fidelity="flow", faults=None, **keys):
-    """Results of a program with keys of [network]."""
     graph = build(network) if isinstance(network, str) else network
     settings = network_settings(NetworkSection.model_validate({"fidelity": fidelity, **keys}))
     if faults is not None:

@@ -31,7 +31,6 @@ class AstraSim(NamedTuple):
     arguments: list
 
     def options(self, **changes):
-        """The options as the translation takes them."""
         given = dict(
             zip(("workload", "system", "network"), (a.partition("=")[2] for a in self.arguments), strict=False)
         )
@@ -39,7 +38,6 @@ class AstraSim(NamedTuple):
         return Options(**({"workload": given["workload"], **paths} | changes))
 
     def sections(self, **changes):
-        """Sections and warning of the run file."""
         return translated(self.options(**changes))
 
 

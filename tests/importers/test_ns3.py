@@ -32,7 +32,6 @@ def part(tmp_path, text, fabric=LEAF_SPINE):
 
 
 def network(tmp_path, text, fabric=LEAF_SPINE):
-    """The section as a run has it."""
     sections = {"workload": {"traces": "."}, "topology": {"spec": fabric}, **part(tmp_path, text, fabric).sections}
     return load_config(None, sections=sections).network
 

@@ -41,7 +41,6 @@ def tables(ranks, size=SIZE):
 
 
 def work(traces):
-    """The work of one trace for each rank."""
     return WorkOfRanks(traces, np.arange(len(traces)), len(traces), {}, None, CollectiveSettings())
 
 
@@ -72,7 +71,6 @@ def run_jobs(spec, *jobs, network=None, **how):
 
 
 def finish_of(results, npus):
-    """End of the last row of some NPUs, in ps."""
     ptr = results.npu_node_ptr
     return max(int(results.node_finish_ps[ptr[npu] : ptr[npu + 1]].max()) for npu in npus)
 

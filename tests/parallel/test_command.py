@@ -49,7 +49,6 @@ def step(npu):
 
 
 def written(folder, nodes_of_npu, text=""):
-    """A run file and its traces."""
     for npu, nodes in enumerate(nodes_of_npu):
         et.write_trace(folder / f"trace.{npu}.et", et.metadata(), nodes)
     (folder / "groups.json").write_text(json.dumps({"firsts": list(range(0, NPUS, 2))}))
@@ -63,7 +62,6 @@ def written(folder, nodes_of_npu, text=""):
 
 @pytest.fixture(scope="module")
 def alone(nadi, tmp_path_factory):
-    """A run file, and the results of one LP."""
     folder = tmp_path_factory.mktemp("alone")
     run = written(folder, [step(npu) for npu in range(NPUS)])
     done = nadi(None, "run", run, "--out", folder / "out", "-q")

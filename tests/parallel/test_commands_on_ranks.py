@@ -49,7 +49,6 @@ def step(npu):
 
 
 def written(folder, nodes_of_npu):
-    """A run file and its traces."""
     for npu, nodes in enumerate(nodes_of_npu):
         et.write_trace(folder / f"trace.{npu}.et", et.metadata(), nodes)
     (folder / "groups.json").write_text(json.dumps({"firsts": list(range(0, NPUS, 2))}))
@@ -68,7 +67,6 @@ def summary(folder):
 
 @pytest.fixture(scope="module")
 def alone(nadi, tmp_path_factory):
-    """The run file, and the folder of each model's results."""
     folder = tmp_path_factory.mktemp("alone")
     run = written(folder, [step(npu) for npu in range(NPUS)])
     for model, key in MODELS.items():

@@ -184,7 +184,6 @@ def settled(draw, *, lossy):
 
 @st.composite
 def runs(draw, *, lossy):
-    """Spec of a network, Workload, Settings."""
     spec = draw(networks())
     return spec, draw(workloads(build(spec).npus)), draw(settled(lossy=lossy))
 

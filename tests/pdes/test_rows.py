@@ -43,7 +43,6 @@ from tests.rules.rows import kinds, written
 
 
 def below(kind):
-    """All kinds of rows that are derived from one."""
     return [each for each in KINDS_OF_ROWS if issubclass(each, kind) and each is not kind]
 
 
@@ -161,8 +160,6 @@ def test_a_section():
         books = word("count", "read | not read", many=3)
 
     class TallShelf(Shelf):
-        """Tall ones."""
-
         top_ps = word("time", "dusted")
 
     shown = documentation_of_rows([Shelf, TallShelf])
@@ -295,7 +292,6 @@ def longer_pairs(monkeypatch):
 
 @pytest.fixture
 def whole(longer_pairs):  # noqa: ARG001 - declares the words
-    """The only LP of a run, before the run."""
     lp = build_world(*case(NAME)[:3]).lps[0]
     lp.world.npus.npu.ready_head = -1
     return lp

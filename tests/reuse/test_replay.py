@@ -46,7 +46,6 @@ def both(graph, program, chosen, **how):
 
 
 def program_of(traces, **algorithms):
-    """The program of traces on GRAPH, with NCCL's collectives unless others are named."""
     how = CollectiveSettings({**defaults_on(GRAPH), **algorithms})
     program = build_program(traces.tables(), range(16), 16, GROUPS, ComputeModel("trace"), how, fabric=GRAPH)
     graph, program, _ = engine_inputs(GRAPH, program)
@@ -54,7 +53,6 @@ def program_of(traces, **algorithms):
 
 
 def settings_with(**network):
-    """Settings of the cluster's fabric, with other keys of [network]."""
     own = clusters.find("dgx-h100-superpod").network | network
     return network_settings(NetworkSection.model_validate(own))
 

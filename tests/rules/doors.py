@@ -143,7 +143,6 @@ DOORS = {
 
 
 def source_of(door):
-    """Return the source of a door, `et.checking`, `et.framing` or `terminal`."""
     path = door.replace(".", "/")
     path = path if (ROOT / path.partition("/")[0]).is_dir() else f"nadi/{path}"
     return read(f"{path}/__init__.py" if (ROOT / path / "__init__.py").is_file() else f"{path}.py")

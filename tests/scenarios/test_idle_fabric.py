@@ -53,12 +53,10 @@ ENDS = {
 
 @cache
 def built(spec):
-    """The graph, which nobody changes."""
     return topologies.build(spec)
 
 
 def form_of(graph, members, kind, algorithm, size, settings=None):
-    """The closed form of a collective of some NPUs."""
     chosen, members = collectives.choose(kind, algorithm), np.array(members)
     schedules = ScheduleSet()
     shape = shape_of(graph, members, trees=chosen.trees) if chosen.needs_shape else None

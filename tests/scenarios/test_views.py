@@ -25,8 +25,6 @@ ROUNDED = 1e-12
 
 @pytest.fixture
 def program(monkeypatch):
-    """Makes the program of an all-reduce by given plans."""
-
     def made(plans, size_bytes):
         module = SimpleNamespace(
             NAME="fixed",

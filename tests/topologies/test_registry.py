@@ -186,7 +186,6 @@ def test_every_topology_with_parameters_says_it():
 
 
 def written(spec, folder, form):
-    """The fabric of a spec in a file: TOML as `nadi topology build` writes it, or SimAI's text."""
     graph = topologies.build(spec)
     if form == "toml":
         topologies.write_toml(graph, folder / "fabric.toml")

@@ -282,7 +282,6 @@ def all_pairs(n, part=PART):
 
 
 def sends_of(plans, size):
-    """Bytes of each send, by member."""
     packed = pack([plans])
     return [
         [

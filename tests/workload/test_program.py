@@ -332,7 +332,6 @@ def naive_members(npu, dims):
 
 
 def found_members(program, npu):
-    """Members of the group of each row of an NPU, and its place there."""
     begin, end = program.trace_ptr[program.trace_of_npu[npu] :][:2].tolist()
     for row in range(begin, end):
         slot = int(program.slot_ptr[npu] + program.node_group[row])

@@ -46,7 +46,6 @@ AR = CollectiveCommType.ALL_REDUCE
 
 
 def program_of(traces, groups=None, **named):
-    """The Program of a set."""
     examples = {"example_npu": traces.example_npu, "families": traces.families}
     return build_program(traces.traces, traces.trace_of_npu, traces.npus, groups, RECORDED, **examples, **named)
 
@@ -364,7 +363,6 @@ def test_schedules_share_plans():
 
 
 def bytes_of(value):
-    """Bytes of all arrays of a program or a world."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     return sum(map(bytes_of, value)) if isinstance(value, tuple) else 0

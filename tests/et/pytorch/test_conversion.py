@@ -12,7 +12,6 @@ from tests.et.pytorch.recorded import call, host, host_node, kernel, kineto, ncc
 
 
 def names_before(table, name):
-    """Names of the parents of the node of that name."""
     row = row_of(table, name)
     return {table.names[i] for i in table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()}
 

@@ -138,7 +138,6 @@ def test_two_calls_that_threads_begin_in_another_order_stay_in_that_of_issue(tmp
 
 
 def found_in(made, folder):
-    """What `nadi trace check` finds."""
     return [sort.what for sort in checked_tables(folder, made.tables).groups]
 
 

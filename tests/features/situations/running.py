@@ -76,7 +76,6 @@ def topology_of(place, gpus, units):
 
 @functools.cache
 def graph_of(place, gpus, units):
-    """Return the fabric of a place; None if it has none of so many GPUs."""
     try:
         return topologies.build(TopologySection(**topology_of(place, gpus, units)).source())
     except ValueError:
@@ -84,7 +83,6 @@ def graph_of(place, gpus, units):
 
 
 def kind_of_link(graph, link):
-    """Return the kind of a link, as FACTORS names it."""
     kinds = {int(graph.node_kind[node]) for node in (graph.link_src[link], graph.link_dst[link])}
     if NVSWITCH in kinds or kinds == {NPU}:
         return "NVLink"

@@ -80,7 +80,6 @@ def test_parts_that_cut_groups_are_counted_without_groups():
 
 
 def _moved(plan, name, model=QWEN):
-    """The items of a dispatch or combine of one layer in the forward pass."""
     plan = rules.settle(model, parallel_plan(plan))
     items = experts.forward(stages.Shard(model, plan), model.layers - 1)
     return [item for item in items if isinstance(item, GroupCollective) and item.name.startswith(name)]

@@ -101,11 +101,9 @@ class Trace:
             self.before.append(own.union(*(self.before[parent] for parent in own)))
 
     def rows(self, *parts):
-        """Of the nodes whose names have all parts."""
         return [row for row, name in enumerate(self.names) if all(part in name for part in parts)]
 
     def computed(self, *parts):
-        """The same of computations."""
         return [row for row in self.rows(*parts) if self.table.type[row] == et.NodeType.COMP_NODE]
 
     def wait(self, rows, others):

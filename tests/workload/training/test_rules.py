@@ -110,7 +110,6 @@ divisors = st.sampled_from([1, 2, 4, 8])
 
 @st.composite
 def cases(draw):
-    """A model and a plan, most of which pass."""
     heads = draw(st.sampled_from([4, 8, 12]))
     latent = st.builds(
         LatentAttention, query_rank=st.sampled_from([0, 6]), key_value_rank=st.just(5), nope_dim=st.just(4),

@@ -31,7 +31,6 @@ def volume(model, text, framework="megatron"):
 
 
 def total(found, kind):
-    """Of all passes."""
     return sum(size for (name, _), size in found.items() if name == kind)
 
 
