@@ -42,9 +42,8 @@ def test_a_ring_all_reduce_by_hand():
     graph = topologies.build("ring:npus=8,rate=400Gbps,delay=500ns")
     program = workload.collective_program("all-reduce", 8, 8 << 20, "ring")
     step_ps = 256 * (4096 + 82) * WIRE_PS / 400e9 + 500e3
-    played, formula = (
-        _closed_form(graph, program, "all-reduce", "ring", IsolatedCollectives(most)) for most in (None, 0)
-    )
+    one = ("all-reduce", "ring")
+    played, formula = (_closed_form(graph, program, *one, IsolatedCollectives(most)) for most in (None, 0))
     assert played == (14 * step_ps, True)
     assert formula == (pytest.approx(14 * step_ps), False)
 
@@ -53,9 +52,8 @@ def test_what_takes_long_gets_its_formula():
     graph = topologies.build("rail-optimised:npus=8")
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
     one = ("all-reduce", "nccl:algo=tree")
-    exact, enough, estimate = (
-        _closed_form(graph, program, *one, IsolatedCollectives(most)) for most in (None, 10**5, 9)
-    )
+    played = [IsolatedCollectives(most) for most in (None, 10**5, 9)]
+    exact, enough, estimate = (_closed_form(graph, program, *one, each) for each in played)
     assert exact == enough
     assert exact.is_simulated
     assert not estimate.is_simulated

@@ -222,10 +222,8 @@ def test_a_run_of_jobs_is_read_again(shared):
     assert work.program.jobs.npus_of(1).tolist() == [1, 5, 9, 13]
 
 
-@pytest.mark.parametrize("command", ["explain", "timeline"])
-def test_other_commands_take_runs_of_jobs(nadi, shared, tmp_path, command):
-    more = ["-o", tmp_path / "timeline.pftrace"] if command == "timeline" else []
-    nadi.ok(command, shared, *more)
+def test_timelines_take_runs_of_jobs(nadi, shared, tmp_path):
+    nadi.ok("timeline", shared, "-o", tmp_path / "timeline.pftrace")
 
 
 def test_wrong_traces_name_the_job(nadi, write, tmp_path):
@@ -254,7 +252,7 @@ def write_beside(write, write_step):
 
 
 def jobs_of(folder):
-    return json.loads((folder / "summary.json").read_text())["jobs"]
+    return summary_of(folder)["jobs"]
 
 
 def flows_of(folder, *columns):

@@ -30,13 +30,7 @@ HYDRA = {"PMI_SIZE": "4", "PMI_RANK": "3"}
 MPIRUN = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "2", "PMIX_RANK": "2"}
 IN_JOB = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"}
 PROXY = IN_JOB | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}
-STEP = {
-    "SLURM_JOB_ID": "7",
-    "SLURM_NTASKS": "8",
-    "SLURM_STEP_ID": "0",
-    "SLURM_STEP_NUM_TASKS": "4",
-    "SLURM_PROCID": "1",
-}
+STEP = IN_JOB | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "1"}
 OLD_STEP = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1"}
 
 MPICH = "MPICH Version:      5.0.2\nMPICH Device:       ch4:ucx ofi\nMPICH configure:    --with-device=ch4:ucx,ofi\n"

@@ -15,22 +15,6 @@ from nadi.reports.run_folder import TABLES
 from nadi.simulation import run as simulation
 from nadi.simulation.assembly import resource_checks
 
-SUMMARY_KEYS = {
-    *(
-        "finish_time_ps",
-        "npus",
-        "trace_nodes",
-        "flows",
-        "packets",
-        "packet_hops",
-        "events",
-        "windows",
-        "ranks",
-        "threads",
-    ),
-    *("wall_s", "setup_s", "packet_hops_per_s", "peak_rss_bytes", "digest", "network", "version", "config"),
-}
-
 
 def files(folder):
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else None
@@ -44,7 +28,7 @@ def test_report_and_files(nadi, write_run, step, tmp_path):
     assert outcome.out.endswith(f"results: {tmp_path / 'out'}\n")
     assert files(tmp_path / "out") == sorted(["summary.json", *(f"{table}.parquet" for table in (*TABLES, "workers"))])
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert set(summary) >= SUMMARY_KEYS
+
     assert summary["trace_nodes"] == 16
     assert summary["bytes_sent"] == summary["bytes_received"] + summary["bytes_dropped"]
     assert summary["config"]["network"]["mtu"] == "4KiB"
@@ -155,17 +139,6 @@ def test_a_failure_keeps_the_results_of_an_earlier_run(nadi, write_run, step, tm
     before = files(tmp_path / "out")
     assert nadi("run", run, "--set", "topology.spec=ring:npus=2").code == 2
     assert files(tmp_path / "out") == before
-
-
-@pytest.mark.parametrize("kind", ["all_gather", "all_reduce", "all_to_all", "reduce_scatter"])
-@pytest.mark.parametrize("npus", [4, 8, 16])
-def test_microbenchmarks_of_others(nadi, tmp_path, shared_data, kind, npus):
-    traces = shared_data / "chakra" / "microbenchmarks" / kind / f"{npus}npus_1MB" / kind
-    run = tmp_path / "run.toml"
-    run.write_text(f'[workload]\ntraces = "{traces}"\n[topology]\nspec = "ring:npus={npus},rate=50GB/s"\n')
-    summary = nadi("run", run, "--json", "-q").document
-    assert summary["trace_nodes"] == npus
-    assert summary["finish_time_ps"] > 0
 
 
 @pytest.mark.parametrize("name", ["gpt_fsdp8", "dense_dp2tp2pp2"])
@@ -279,14 +252,8 @@ def test_incast_takes_what_the_receivers_link_needs(nadi, tmp_path):
 def test_every_pattern_runs_at_every_fidelity(nadi, tmp_path, arguments):
     nadi.ok("workload", "traffic", *arguments, "-o", tmp_path)
     for fidelity in ("packet", "analytical"):
-        done = run(
-            nadi,
-            tmp_path,
-            "leaf-spine:npus=8,hosts_per_leaf=4,spines=2,rate=400Gbps,delay=500ns",
-            "--set",
-            f"network.fidelity={fidelity}",
-        )
-        assert done["finish_time_ps"] > 0
+        fabric = "leaf-spine:npus=8,hosts_per_leaf=4,spines=2,rate=400Gbps,delay=500ns"
+        assert run(nadi, tmp_path, fabric, "--fidelity", fidelity)["finish_time_ps"] > 0
 
 
 def test_poisson_says_what_it_offers(nadi, tmp_path):
