@@ -6,7 +6,6 @@ import pytest
 
 from nadi import et
 from nadi.simulation.assembly import resource_checks
-from nadi.simulation.assembly.resource_checks import available_bytes
 from nadi.workload.collectives import AlgorithmChoice
 
 ALL_REDUCE = et.CollectiveCommType.ALL_REDUCE
@@ -79,25 +78,25 @@ def write(folder, path, text):
 
 
 def test_memory_is_what_machine_and_control_groups_have(tmp_path):
-    assert available_bytes(tmp_path) is None
+    assert resource_checks.available_bytes(tmp_path) is None
     write(tmp_path, "proc/meminfo", "MemTotal: 64000 kB\nMemFree: 100 kB\nMemAvailable: 2000 kB\n")
-    assert available_bytes(tmp_path) == 2000 * 1024
+    assert resource_checks.available_bytes(tmp_path) == 2000 * 1024
     write(tmp_path, "proc/self/cgroup", "0::/a/job\n")
     write(tmp_path, "sys/fs/cgroup/a/job/memory.max", "max\n")
     write(tmp_path, "sys/fs/cgroup/a/job/memory.current", "1\n")
-    assert available_bytes(tmp_path) == 2000 * 1024
+    assert resource_checks.available_bytes(tmp_path) == 2000 * 1024
     write(tmp_path, "sys/fs/cgroup/a/memory.max", "1000000\n")
     write(tmp_path, "sys/fs/cgroup/a/memory.current", "900000\n")
     write(tmp_path, "sys/fs/cgroup/a/memory.stat", "anon 500000\ninactive_file 300000\n")
-    assert available_bytes(tmp_path) == 400_000
+    assert resource_checks.available_bytes(tmp_path) == 400_000
     write(tmp_path, "proc/self/cgroup", "4:memory:/slurm/1\n3:cpu:/x\n")
     write(tmp_path, "sys/fs/cgroup/memory/slurm/1/memory.limit_in_bytes", "70000\n")
     write(tmp_path, "sys/fs/cgroup/memory/slurm/1/memory.usage_in_bytes", "90000\n")
-    assert available_bytes(tmp_path) == 0
+    assert resource_checks.available_bytes(tmp_path) == 0
 
 
 def test_this_machine_says_something():
-    assert available_bytes() > 2**20
+    assert resource_checks.available_bytes() > 2**20
 
 
 SMALL_RING = "ring:npus=4,rate=100Gbps"

@@ -14,7 +14,6 @@ from nadi.errors import ConfigError
 from nadi.inputs import plug_ins
 from nadi.simulation import network_settings as fabric
 from nadi.simulation.assembly.reading import WorkReader
-from nadi.simulation.network_settings import network_settings
 from nadi.topologies.clusters import clusters, find
 from nadi.workload.collectives import choose, defaults_on
 from nadi.workload.collectives.nccl.generations import generations
@@ -50,12 +49,12 @@ def test_small_packets_fit_the_window_of_a_cluster(name, rule):
     refused."""
     given = [f"network.load_balancing={rule}", "network.mtu=1KiB"]
     network = network_section(given, name)
-    fabric.fitted(topologies.build(name), network_settings(network))
+    fabric.fitted(topologies.build(name), fabric.network_settings(network))
     assert network.window == (2 << 20 if rule == "ecmp" else 0)  # 0 = "auto"
     if rule != "ecmp":
         network = network_section([*given, "network.window=2MiB"], name)
         with pytest.raises(ConfigError, match="window: 2048 packets; expected at most 512"):
-            fabric.fitted(topologies.build(name), network_settings(network))
+            fabric.fitted(topologies.build(name), fabric.network_settings(network))
 
 
 @pytest.mark.parametrize("name", clusters())
@@ -69,7 +68,7 @@ def test_every_cluster_makes_a_run_file(name, config):
     assert {key: getattr(own, key) for key in cluster.network} != dict.fromkeys(cluster.network)
     assert found.system == SystemSection.model_validate(cluster.system)
     graph = topologies.build(found.topology.source())
-    settings = fabric.fitted(graph, network_settings(found.network, found.system))  # buffers hold what PFC needs
+    settings = fabric.fitted(graph, fabric.network_settings(found.network, found.system))  # buffers hold what PFC needs
     assert isinstance(settings, pdes.Settings)
     assert graph.npus == 64
 
@@ -77,7 +76,7 @@ def test_every_cluster_makes_a_run_file(name, config):
 @pytest.mark.parametrize("name", clusters())
 def test_windows_and_buffers_are_large_enough_for_the_whole_cluster(name):
     graph = topologies.build(f"{name}:gpus={find(name).most_gpus}")
-    settings = fabric.fitted(graph, network_settings(network_section([], name)))
+    settings = fabric.fitted(graph, fabric.network_settings(network_section([], name)))
     way = topologies.route(graph, 0, graph.npus - 1)
     round_trip_ps = 2 * int(graph.link_delay_ps[way].sum()) + 2 * len(way) * 150_000
     needed = int(graph.link_rate_bps[way].min()) / 8 * round_trip_ps / 1e12

@@ -10,7 +10,6 @@ import pytest
 
 from nadi.launching import progress as progress_module
 from nadi.studies.collectives import measuring
-from nadi.studies.collectives.measuring import SweepRow
 from nadi.studies.collectives.page import CollectiveSweep, band_edges, sweep_figure, sweep_table, winners
 from nadi.workload import WorkloadError, algorithms_of, collective_program
 from tests.headings import unexplained
@@ -128,7 +127,7 @@ def test_json_holds_what_was_asked_for(nadi):
     assert all("in-network reduction" in reasons[name] for name in nonempty(SWITCHES_REDUCE))
     assert reasons["nccl"].startswith("has the times of GPU kernels, which the others have only on")
     for row in nonempty(document["rows"]):
-        assert set(row) == set(SweepRow._fields)
+        assert set(row) == set(measuring.SweepRow._fields)
         assert row["ratio"] == pytest.approx(row["time_ps"] / row["closed_form_ps"])
         assert 0 < row["mean_link"] <= row["busiest_link"] <= 1
         assert 0 < row["bound_ps"] <= row["time_ps"]
@@ -199,7 +198,7 @@ def test_files_hold_the_rows(nadi, tmp_path):
     assert outcome.err.endswith(f"results: {out}\n")
     table = pq.read_table(out / "collective.parquet")
     rows = outcome.document["rows"]
-    for column in nonempty(set(SweepRow._fields) & set(table.column_names)):
+    for column in nonempty(set(measuring.SweepRow._fields) & set(table.column_names)):
         assert table[column].to_pylist() == [row[column] for row in rows], column
     assert set(table["topology"].to_pylist()) == {RING.format(4)}
     assert set(table["parameters"].to_pylist()) == {""}
@@ -222,7 +221,7 @@ def test_files_hold_the_rows(nadi, tmp_path):
 def row(algorithm, size_bytes, time_ps, closed_ps):
     speed = size_bytes / time_ps * 1e12
     measured = (size_bytes, time_ps, speed, 1.5 * speed, closed_ps)
-    return SweepRow("all-reduce", algorithm, "", "packet", *measured, True, 1.0, 1.0, 0.5, 0.5, 1, "")
+    return measuring.SweepRow("all-reduce", algorithm, "", "packet", *measured, True, 1.0, 1.0, 0.5, 0.5, 1, "")
 
 
 def test_the_picture():

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from nadi import et, workload
-from nadi.et import decoder
 from nadi.launching.progress import NoProgress
 from nadi.pdes.core.jit import jit_enabled
 from nadi.studies.benchmarks import bench, scaling, trace_decoding
-from nadi.studies.benchmarks.scaling import joint_rate
 from nadi.studies.collectives.options import parse_sizes
 from tests.nonempty import nonempty
 
@@ -96,7 +94,7 @@ def test_doctor(nadi):
 def test_two_side_by_side_are_done_when_both_are():
     """1,000 packet-hops each; the better round takes 4 s, though each alone was once done in 2 s."""
     figures = [{"packet_hops": 1000, "walls_s": walls} for walls in ([2.0, 4.0], [5.0, 2.0])]
-    assert joint_rate(figures) == 2000 / 4
+    assert scaling.joint_rate(figures) == 2000 / 4
 
 
 def test_two_workers_against_one(monkeypatch):
@@ -131,7 +129,7 @@ def test_two_workers_against_one(monkeypatch):
 
 @pytest.fixture
 def of_any_size(monkeypatch):
-    monkeypatch.setattr(decoder, "MIN_KERNEL_BYTES", 0)
+    monkeypatch.setattr(et.decoder, "MIN_KERNEL_BYTES", 0)
 
 
 @pytest.mark.usefixtures("of_any_size")
@@ -145,7 +143,7 @@ def test_what_is_measured_is_what_was_written(tmp_path, kind):
     assert min(found[f"{name}nodes_per_s"] for name in ("", "kept_", "protobuf_")) > 0
     assert found["peak_rss_bytes"] >= found["rss_before_bytes"] > 0
     if jit_enabled():
-        assert decoder.decoded(path) is not None
+        assert et.decoder.decoded(path) is not None
 
 
 def test_the_bench_of_traces(nadi, monkeypatch):

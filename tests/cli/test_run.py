@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from nadi import et
-from nadi.et import CollectiveCommType
 from nadi.insight.runs import Run
 from nadi.reports.pages.report import engine_section
 from nadi.reports.run_folder import TABLES
@@ -104,7 +103,7 @@ def test_roofline_and_memory(nadi, write_run, tmp_path):
 def test_groups_and_messages(nadi, write_run, tmp_path):
     (tmp_path / "groups.json").write_text('{"7": [0, 2], "8": [1, 3]}')
     names = ["7", "8", "7", "8"]
-    all_gather = CollectiveCommType.ALL_GATHER
+    all_gather = et.CollectiveCommType.ALL_GATHER
     nodes = [[et.coll_node(1, "gather", all_gather, 4096, pg_name=name)] for name in names]
     nodes[0].append(et.send_node(2, "to 3", 0, 3, 100, 5))
     nodes[3].append(et.recv_node(2, "from 0", 0, 3, 100, 5))

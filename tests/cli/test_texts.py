@@ -17,7 +17,6 @@ from rich.console import Console
 from nadi import et, terminal
 from nadi.cli.commands import command_line
 from nadi.cli.main import main
-from nadi.et import CollectiveCommType
 from nadi.inputs import shown
 from nadi.inputs.units import parse_bytes, parse_time
 from nadi.reports.pages.charts import COLOURS, series_style
@@ -34,7 +33,7 @@ def evil(tmp_path):
     """A run file in whose folder all that can have a name has a bad one."""
     folder = tmp_path / EVIL.replace("/", "|")
     folder.mkdir()
-    grads = CollectiveCommType.ALL_REDUCE
+    grads = et.CollectiveCommType.ALL_REDUCE
     for npu in range(4):
         nodes = [
             et.comp_node(1, EVIL, duration_micros=1),

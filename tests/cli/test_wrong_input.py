@@ -19,19 +19,16 @@ from nadi.configuration.effects import CONDITIONS
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
-from nadi.et import CollectiveCommType
 from nadi.inputs import limits as quantities
-from nadi.inputs.limits import MAX_EQUAL_MESSAGES
 from nadi.pdes.construction.fabric import MAX_RTO_PS
 from nadi.pdes.core import packet
 from nadi.pdes.core import state as engine
-from nadi.pdes.core.packet import BYTES_BITS
 from nadi.pdes.nic.control import ECHO_MASK
 from nadi.pdes.nic.port import MAX_BACKOFF
 from nadi.pdes.workers import worker_pool
 from tests.nonempty import nonempty
 
-ALL_REDUCE = CollectiveCommType.ALL_REDUCE
+ALL_REDUCE = et.CollectiveCommType.ALL_REDUCE
 
 
 def reduce(size=1024, **more):
@@ -239,9 +236,9 @@ def test_what_a_key_holds_fits_the_engine(tmp_path, section, key):
 def test_bounds_are_what_the_engine_holds():
     assert bounds.MAX_WIRE_BYTES == packet.MAX_WIRE_BYTES
     assert packet.HALF_PSN // 2 == bounds.MAX_WINDOW_PACKETS
-    assert bounds.MAX_COLLECTIVES_IN_FLIGHT == MAX_EQUAL_MESSAGES
+    assert bounds.MAX_COLLECTIVES_IN_FLIGHT == quantities.MAX_EQUAL_MESSAGES
     assert (bounds.MAX_TELEMETRY_BUFFER_BYTES + 1).bit_length() - 1 == 64 - engine.TELEMETRY_QUEUE_SHIFT - 1
-    assert quantities.MAX_BYTES == (1 << BYTES_BITS) - 1
+    assert quantities.MAX_BYTES == (1 << packet.BYTES_BITS) - 1
     assert engine.MAX_NODES - 1 == quantities.MAX_NODES
     assert 2 * quantities.MAX_CABLES < engine.MAX_LINKS
     assert engine.LONGEST_RUN_PS + quantities.LONGEST_PS < engine.INF

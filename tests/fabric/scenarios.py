@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi import pdes
-from nadi.pdes import SharedBuffer
 from nadi.pdes.network import balancing
 from nadi.pdes.nic import congestion
 from nadi.workload.collectives.schedules.packed import ScheduleSet
@@ -220,4 +219,4 @@ def together(*sent):
 def buffer_of(graph, shared_bytes, mtu_bytes=MTU, **chosen):
     """Switches that have at least so many bytes to share above the headrooms of their ports."""
     rooms = largest_headrooms(graph, mtu_bytes + HEADER)
-    return SharedBuffer(buffer_bytes=rooms + shared_bytes, **chosen)
+    return pdes.SharedBuffer(buffer_bytes=rooms + shared_bytes, **chosen)

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 from nadi.cli.main import main
 from nadi.configuration.run_file import load_config
 from nadi.launching import checkpoints
-from nadi.launching.checkpoints import CheckpointFolder
 from nadi.pdes.parallel import NO_SNAPSHOT, SAVE_AND_END
 from nadi.pdes.workers import worker_pool
 
@@ -27,7 +26,7 @@ PARTITIONERS = ("metis", "blocks", "scatter")
 WRONG_INPUT = 2
 
 
-class Stopping(CheckpointFolder):
+class Stopping(checkpoints.CheckpointFolder):
     """Checkpoints of a run that is asked to end after its workers have left the kernel so many times."""
 
     calls_left = 0

@@ -302,7 +302,6 @@ def test_uneven_all_to_alls(unit_bytes):
 
 
 TORUS = "torus:sizes=2x3x4"
-DIMS = (2, 3, 4)
 
 
 def involved_trace(*involved, name="t.et"):

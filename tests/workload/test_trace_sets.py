@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi import et, workload
-from nadi.et import CollectiveCommType, TraceError, comp_node, metadata, read_groups, write_trace
 from nadi.pdes import Settings, build_world
 from nadi.topologies import build
 from nadi.workload.collectives.plans.plan import Lane, each_its_own
@@ -29,7 +28,7 @@ from tests.workload.sets import expanded, sets, trace_set
 from tests.workload.test_ranks import check_parts, outcome, seen
 
 RECORDED = workload.ComputeModel("trace")
-AR = CollectiveCommType.ALL_REDUCE
+AR = et.CollectiveCommType.ALL_REDUCE
 
 
 def program_of(traces, groups=None, **named):
@@ -148,7 +147,7 @@ def test_a_set_is_written_read_and_expanded(tmp_path_factory, case):
 
 
 def put(path, micros=1):
-    write_trace(path, metadata(), [comp_node(0, "c", duration_micros=micros)])
+    et.write_trace(path, et.metadata(), [et.comp_node(0, "c", duration_micros=micros)])
 
 
 def test_equal_files_are_read_once(tmp_path):
@@ -220,7 +219,7 @@ def test_a_file_that_is_wrong(tmp_path):
     put(tmp_path / "w.0.et")
     whole = (tmp_path / "w.0.et").read_bytes()
     (tmp_path / "w.0.et").write_bytes(whole[:-1])
-    with pytest.raises(TraceError):
+    with pytest.raises(et.TraceError):
         workload.load_traces(tmp_path / "w", 1)
 
 
@@ -270,7 +269,7 @@ def test_microbenchmarks(chakra_data, kind, npus):
 def test_symbolic_tensor_graphs(chakra_data, name):
     folder = chakra_data / name
     traces, own = workload.load_traces(folder / "workload", 8)
-    program = workload.build_program(traces, own, 8, read_groups(folder / "workload.json"), ROOFLINE)
+    program = workload.build_program(traces, own, 8, et.read_groups(folder / "workload.json"), ROOFLINE)
     own_nodes = np.diff(program.trace_ptr)[program.trace_of_npu]
     assert own_nodes.tolist() == [len(traces[t]) for t in own]
     assert np.all(program.node_schedule[program.node_kind != 5] == -1)
@@ -369,8 +368,8 @@ def set_up_bytes(placement):
         et.table_of(
             et.metadata(),
             [
-                et.coll_node(0, "gradients", CollectiveCommType.ALL_REDUCE, SIZE, pg_name=name),
-                et.coll_node(1, "norm", CollectiveCommType.ALL_REDUCE, 8, deps=[0]),
+                et.coll_node(0, "gradients", et.CollectiveCommType.ALL_REDUCE, SIZE, pg_name=name),
+                et.coll_node(1, "norm", et.CollectiveCommType.ALL_REDUCE, 8, deps=[0]),
             ],
         )
         for name in groups

@@ -15,7 +15,6 @@ SMALL = LLAMA.model_copy(update={"vocab": 1024})
 LATENT = DEEPSEEK.model_copy(update={"vocab": 1024})
 LONG = GPT.model_copy(update={"sequence": 4096})
 MIXED = MIXTRAL.model_copy(update={"vocab": 1024})
-BRIEF = 1000
 
 
 def fixed(count, prompt, answer):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from nadi import et
-from nadi.et import NodeType
 from nadi.inputs import plug_ins
 from nadi.studies.planner.step import step_time, target_machine
 from nadi.topologies import clusters
@@ -35,12 +34,12 @@ def makespan(made, duration):
             parents[npu, row] = {
                 (npu, other) for other in trace.dep[trace.dep_ptr[row] : trace.dep_ptr[row + 1]].tolist()
             }
-            takes[npu, row] = duration(names[row]) if trace.type[row] == NodeType.COMP_NODE else 0
+            takes[npu, row] = duration(names[row]) if trace.type[row] == et.NodeType.COMP_NODE else 0
             ends = tuple(int(column[row]) for column in (trace.comm_src, trace.comm_dst, trace.comm_tag))
-            if trace.type[row] == NodeType.COMM_SEND_NODE:
+            if trace.type[row] == et.NodeType.COMM_SEND_NODE:
                 assert ends not in sends
                 sends[ends] = (npu, row)
-            elif trace.type[row] == NodeType.COMM_RECV_NODE:
+            elif trace.type[row] == et.NodeType.COMM_RECV_NODE:
                 receives.append((ends, (npu, row)))
     for ends, node in receives:
         parents[node].add(sends[ends])
@@ -83,9 +82,9 @@ def test_computations_wait_for_sends_where_messages_are_not_overlapped(plan, wai
     made = generate(GPT, parallel_plan(f"pp4,{plan},gb8"))
     for trace in nonempty(made.traces):
         ends = zip(trace.dep_ptr.tolist(), trace.dep_ptr[1:].tolist(), trace.type.tolist(), strict=False)
-        work = (NodeType.COMP_NODE, NodeType.COMM_COLL_NODE)
+        work = (et.NodeType.COMP_NODE, et.NodeType.COMM_COLL_NODE)
         awaited = {row for begin, end, kind in ends if kind in work for row in trace.dep[begin:end].tolist()}
-        sends = [row for row in range(len(trace)) if trace.type[row] == NodeType.COMM_SEND_NODE]
+        sends = [row for row in range(len(trace)) if trace.type[row] == et.NodeType.COMM_SEND_NODE]
         assert {row in awaited for row in sends} == {waits}
 
 

@@ -18,7 +18,6 @@ from nadi.workload.generators.models.architecture import Experts, Model
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate, nodes_at_most
 from nadi.workload.generators.training.parameters import held
-from nadi.workload.generators.training.rules import settle
 from nadi.workload.generators.training.stage import Stage
 from nadi.workload.generators.training.stages import Shard, chunks, families, neighbours, pipeline_of, place
 from nadi.workload.generators.training.units import units
@@ -366,7 +365,7 @@ def peak(trace):
 @pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zero-bubble", "interleaved,vpp2"])
 def test_stages_hold_as_many_activations_as_their_schedule_says(model, recompute, schedule):
-    plan = settle(model, parallel_plan(f"tp2,sp,pp4,gb8,{schedule},recompute={recompute}"))
+    plan = rules.settle(model, parallel_plan(f"tp2,sp,pp4,gb8,{schedule},recompute={recompute}"))
     made = generate(model, plan)
     for stage, own in nonempty(enumerate(chunks(model, plan))):
         kept = [
