@@ -49,10 +49,7 @@ def test_times_are_those_of_the_closed_form(nadi, write_run, step, tmp_path):
     assert collectives[0]["busbw_Bps"] == pytest.approx(1.5 * collectives[0]["algbw_Bps"])
     nodes = pq.read_table(tmp_path / "out" / "nodes.parquet").to_pylist()
     assert [n["name"] for n in nodes[:4]] == ["forward", "grads 1", "backward", "grads 2"]
-    assert [(n["start_ps"], n["finish_ps"]) for n in nodes[:2]] == [
-        (0, 10**7),
-        (10**7, 10**7 + 6 * ring_step_ps),
-    ]
+    assert [(n["start_ps"], n["finish_ps"]) for n in nodes[:2]] == [(0, 10**7), (10**7, 10**7 + 6 * ring_step_ps)]
     flows = pq.read_table(tmp_path / "out" / "flows.parquet")
     assert flows.num_rows == 2 * 6 * 4
     links = pq.read_table(tmp_path / "out" / "links.parquet").to_pydict()

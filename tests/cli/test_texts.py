@@ -356,7 +356,7 @@ def test_units_are_those_of_the_median():
 def test_small_times_keep_two_digits():
     ms = terminal.time_unit([10**9])
     assert [terminal.in_unit(ps, ms) for ps in (40_146_587_000, 1_234_567 * 10**6, 10**7, 4_989_000, 12, 0)] == [
-        *("40.147", "1,234.567", "0.010", "0.0050", "0.000000012", "0.000"),
+        *("40.147", "1,234.567", "0.010", "0.0050", "0.000000012", "0.000")
     ]
 
 
@@ -376,7 +376,7 @@ def test_sizes_read_back_exactly(size):
 
 def test_quantities():
     assert [terminal.rate_text(bps) for bps in (25_600 * 10**9, 100 * 10**9, 429_496_729_600, 1)] == [
-        *("25.6 Tb/s", "100 Gb/s", "429.497 Gb/s", "1 b/s"),
+        *("25.6 Tb/s", "100 Gb/s", "429.497 Gb/s", "1 b/s")
     ]
     assert [terminal.size_text(size) for size in (1 << 16, 1 << 30, 8, 1_500_000)] == [
         "64 KiB",

@@ -93,11 +93,7 @@ CASES = {
     "numbers of SimAI": ("1 2 3 4\n" + "1" * 60_000 + "x", "trace show FILE", "expected a Chakra trace"),
     "a long key": (f"{LONG_KEY} = 1\n", "run FILE", "a dotted key of more than 64 parts"),
     "a long key of a fabric": (f"[{LONG_KEY}]\n", "topology show FILE", "a dotted key of more than 64 parts"),
-    "a long key on the command line": (
-        RUN,
-        f"run FILE --set {LONG_KEY[:100_000]}a=1",
-        "expected section.key=value",
-    ),
+    "a long key on the command line": (RUN, f"run FILE --set {LONG_KEY[:100_000]}a=1", "expected section.key=value"),
     "nested JSON": ("[" * 100_000, "trace convert FILE --from json -o OUT", "character 1"),
     "digits of a rate": ("", f"topology show ring:npus=4,rate={'9' * 5000}Gbps", "rate"),
     "digits of a size": ("", f"collective all-reduce -t ring:npus=4 --sizes {'9' * 5000}", "is not a size"),

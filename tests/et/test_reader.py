@@ -86,8 +86,7 @@ def test_names_of_any_script_and_from_the_end():
 
 @pytest.mark.parametrize("kind", INTEGER_KINDS)
 @pytest.mark.parametrize(
-    "name",
-    ["num_ops", "tensor_size", "tensor_loc", "comm_size", "comm_src", "comm_dst", "comm_tag", "comm_priority"],
+    "name", ["num_ops", "tensor_size", "tensor_loc", "comm_size", "comm_src", "comm_dst", "comm_tag", "comm_priority"]
 )
 def test_every_integer_type_converts(name, kind):
     assert getattr(table_of(node_with((name, kind, 100))), name).tolist() == [100]
