@@ -1,7 +1,5 @@
 """What a run cannot mean is said, and what takes more memory than is free, or more than a day, is refused."""
 
-import json
-
 import pytest
 
 from nadi import et
@@ -19,23 +17,6 @@ def warnings(nadi, run, *arguments):
     assert [warning for warning in said if f"warning: {warning}" not in shown] == []
     assert said or "warning:" not in shown
     return said
-
-
-def test_remote_memory_is_not_modelled(nadi, write_run, tmp_path):
-    def nodes(*places):
-        load = [et.mem_node(i, "l", et.NodeType.MEM_LOAD_NODE, 4096, tensor_loc=loc) for i, loc in enumerate(places)]
-        return [*load, et.comp_node(99, "c", duration_micros=1)]
-
-    run = write_run([nodes(0, 2, 1), nodes(0, 0), nodes(2)], '[memory]\nbandwidth = "1TB/s"\n')
-    (said,) = warnings(nadi, run)
-    assert said.startswith("3 trace nodes on 2 NPUs")
-    assert f"first in {tmp_path / 'trace.0.et'}: node 1" in said
-    assert "treated as local" in said
-    modelled = "--set", "memory.remote=npu", "--set", "memory.remote_bandwidth=1GB/s"
-    assert warnings(nadi, run, *modelled) == []
-    out = tmp_path / "out"
-    nadi.ok("run", run, "-q", "--out", out)
-    assert json.loads((out / "summary.json").read_text())["warnings"] == [said]
 
 
 def test_collectives_that_start_at_ever_other_offsets(nadi, write_run):

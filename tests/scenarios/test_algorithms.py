@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from nadi import topologies
-from nadi.pdes import Settings
-from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.workload import KINDS, WorkloadError, algorithms_of, collective_program, collectives
 from nadi.workload.collectives.trees import IF_ANY
+from tests.closed_forms import form_of_all
 from tests.samples import sampled
 from tests.scenarios.closed_forms import ROCE, Hop, bits_ps, train_ps
 from tests.scenarios.running import simulate
@@ -40,11 +39,7 @@ def on_switch(kind, npus, size_bytes, algorithm):
     graph = topologies.build(f"switch:npus={npus},switch_latency=300ns")
     program = collective_program(kind, npus, size_bytes, algorithm)
     measured_ps = simulate(graph, program).finish_time_ps
-    group = {"schedule": 0, "members": np.arange(npus), "size_bytes": size_bytes}
-    formula = closed_form(
-        graph, program, Settings(), kind=kind, algorithm=algorithm, isolated=IsolatedCollectives(0), **group
-    )
-    return measured_ps, formula.time_ps
+    return measured_ps, form_of_all(graph, program, kind, algorithm, isolated=IsolatedCollectives(0)).time_ps
 
 
 @sampled({"message": [512, 64 * 4096], "npus": [4, 8], "kind, algorithm": ALIKE})

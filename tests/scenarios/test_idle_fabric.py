@@ -21,6 +21,7 @@ from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
 from nadi.workload.collectives.schedules.sends import pairs
 from nadi.workload.kinds import KINDS
 from nadi.workload.shape import shape_of
+from tests.closed_forms import form_of_all
 from tests.samples import each_value, sampled
 from tests.scenarios import closed_forms
 from tests.scenarios.running import simulate
@@ -65,16 +66,7 @@ def form_of(graph, members, kind, algorithm, size, settings=None):
 
 def above_ps(graph, program, kind, algorithm, **settings):
     """What the simulator takes more than the closed form, for a collective of all NPUs."""
-    form = forms.closed_form(
-        graph,
-        program,
-        Settings(**settings),
-        kind=kind,
-        algorithm=algorithm,
-        schedule=0,
-        members=np.arange(graph.npus),
-        size_bytes=int(program.node_bytes[0]),
-    )
+    form = form_of_all(graph, program, kind, algorithm, Settings(**settings))
     return simulate(graph, program, **settings).finish_time_ps - form.time_ps
 
 

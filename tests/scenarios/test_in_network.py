@@ -6,10 +6,10 @@ import pytest
 from nadi import pdes, topologies
 from nadi.pdes.nic import congestion
 from nadi.simulation.assembly.engine_inputs import engine_inputs, results_of_traces
-from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.workload import collective_program
 from nadi.workload.collectives import known_algorithms
+from tests.closed_forms import form_of_all
 from tests.nonempty import nonempty
 from tests.scenarios.running import check
 
@@ -32,17 +32,8 @@ def run(spec, kind, size_bytes, algorithm, **chosen):
 def ratio(spec, kind, size_bytes, algorithm, **chosen):
     """Time over the formula's."""
     graph, program, results, _ = run(spec, kind, size_bytes, algorithm, **chosen)
-    formula = closed_form(
-        graph,
-        program,
-        pdes.Settings(**chosen),
-        kind=kind,
-        algorithm=algorithm,
-        schedule=int(program.node_schedule[0]),
-        members=np.arange(graph.npus),
-        size_bytes=size_bytes,
-        isolated=IsolatedCollectives(0),
-    )
+    settings = pdes.Settings(**chosen)
+    formula = form_of_all(graph, program, kind, algorithm, settings, isolated=IsolatedCollectives(0))
     return results.finish_time_ps / formula.time_ps
 
 

@@ -195,11 +195,10 @@ def test_what_memory_bounds_never_gets_shorter_with_size(kind, name, data):
     sizes = [data.draw(st.integers(1, 3000)) for _ in KINDS[kind].shape]
     axis = data.draw(st.integers(0, len(sizes) - 1))
     more = [size + (data.draw(st.integers(1, 3000)) if place == axis else 0) for place, size in enumerate(sizes)]
-    shorter, longer = (
-        roofline_ps(compute.Operator(kind, tuple(s), "fp16"), compute.find_gpu(name), compute.Efficiencies())
-        for s in (sizes, more)
-    )
-    assert 0 < shorter <= longer * (1 + 1e-12)  # rounding
+    gpu, operators = compute.find_gpu(name), [compute.Operator(kind, tuple(s), "fp16") for s in (sizes, more)]
+    shorter, longer = (roofline_ps(operator, gpu, compute.Efficiencies()) for operator in operators)
+    assert (shorter == 0) == (kind == "transpose" and gpu.any_layout)
+    assert shorter <= longer * (1 + 1e-12)  # rounding
 
 
 # GPUs
