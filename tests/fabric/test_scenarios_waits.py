@@ -332,7 +332,7 @@ def test_the_same_ring_with_room_for_all_does_not_lock(switches, npus_each):
 
 def test_the_same_ring_without_pauses_loses_packets_instead():
     graph = ring(5)
-    switch = sc.SharedBuffer(buffer_bytes=20 * DEADLOCK_PACKET, pfc=False, pfc_alpha=4.0, ecn=False)
+    switch = SharedBuffer(buffer_bytes=20 * DEADLOCK_PACKET, pfc=False, pfc_alpha=4.0, ecn=False)
     chosen = {"balance": "static", "switch": switch, "window_bytes": 50 * sc.MTU, "selective_repeat": True}
     results, _ = sc.simulate(graph, load(graph, 5), **chosen, max_retries=100)
     assert results.counters["dropped_packets"] > 0

@@ -17,6 +17,7 @@ from nadi.workload.generators.training import attention, linear, parallel_plan, 
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.interference import copied_groups
 from nadi.workload.generators.training.item_lists import READ_MICROS, Compute
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.parameters import chunk_weights, held, stage_weights, trained
 from nadi.workload.generators.training.software import AUTO, profile, profile_names
 from nadi.workload.generators.training.stages import (
@@ -101,7 +102,7 @@ def test_llama_3_has_one_layer_less_on_the_first_and_the_last_stage():
 
 def test_vocabularies_are_padded_as_megatron_does():
     assert padded_vocab(find("gpt3-175b"), parallel_plan("tp8")) == 51200
-    assert padded_vocab(find("gpt3-175b"), parallel_plan.ParallelPlan()) == 50304
+    assert padded_vocab(find("gpt3-175b"), ParallelPlan()) == 50304
 
 
 divisors = st.sampled_from([1, 2, 4, 8])
@@ -129,7 +130,7 @@ def cases(draw):
         mtp_layers=draw(st.integers(0, 1)),
     )  # fmt: skip
     schedule = draw(st.sampled_from(["auto", "gpipe", "1f1b", "zero-bubble", "dualpipe"]))
-    plan = parallel_plan.ParallelPlan(
+    plan = ParallelPlan(
         tp=draw(divisors), pp=draw(st.integers(1, 6)), dp=draw(divisors), cp=draw(st.sampled_from([1, 2])),
         ep=draw(divisors) if model.experts else 1, etp=draw(st.sampled_from([1, 2])) if model.experts else 1,
         vpp=draw(st.integers(1, 3)) if schedule == "auto" else 1, schedule=schedule, uneven=draw(st.booleans()),
@@ -214,7 +215,7 @@ def test_a_profile_has_keys_of_plans_and_says_where_they_come_from(name):
     known = profile(name, "")
     assert known.summary
     assert known.source
-    plan = parallel_plan.ParallelPlan(software=name)
+    plan = ParallelPlan(software=name)
     settled = rules.settle(GPT, plan, known.framework)
     others = {key: value for key, value in known.plan.items() if key != "sequence_parallel"}  # tp1 switches that off
     assert {key: getattr(settled, key) for key in others} == others
