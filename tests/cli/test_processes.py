@@ -72,8 +72,8 @@ def lose():
     def callback():
         os.kill(os.getpid(), signal.SIGINT)
     ctypes.CFUNCTYPE(None)(callback)()
-    from nadi.launching.progress import Silence
-    Silence()(None)
+    from nadi.launching.progress import NoProgress
+    NoProgress().say("")
     print("not ended")
 cli._run = lambda arguments: lose()
 cli.entry_point()
@@ -125,7 +125,7 @@ def test_while_numba_is_imported(tmp_path):
 
 IN_KERNELS = {
     "lost, and again where the run shows progress": LOST,
-    "lost, and not forgotten at the end": LOST.replace("    Silence()(None)\n", "    return 0\n"),
+    "lost, and not forgotten at the end": LOST.replace('    NoProgress().say("")\n', "    return 0\n"),
     "half made, and cleaned up without a word": HALF_MADE,
 }
 
