@@ -7,6 +7,7 @@ from hypothesis import given
 
 from nadi import et
 from nadi.et.schema import VALUE_TYPES, AttributeProto, GlobalMetadata, IOInfo, Node, RawNode, Tensor
+from tests.et.parents import parents_of
 from tests.nonempty import nonempty
 
 COLL, COMP = et.NodeType.COMM_COLL_NODE, et.NodeType.COMP_NODE
@@ -242,8 +243,7 @@ def test_tables_agree_with_a_naive_reading_of_the_messages(nodes):
         for name, absent in NAIVE_COLUMNS.items():
             found = getattr(table, name)[row]
             assert found == (bool(values.get(name)) if name == "is_cpu_op" else values.get(name, absent))
-        parents = table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()
-        assert parents == sorted({rows[i] for i in (*node.data_deps, *node.ctrl_deps)})
+        assert parents_of(table, row) == sorted({rows[i] for i in (*node.data_deps, *node.ctrl_deps)})
         assert table.names[row] == node.name
 
 

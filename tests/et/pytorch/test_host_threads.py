@@ -17,6 +17,7 @@ from nadi.et.pytorch.ranks import estimate, waited_and_early_ns
 from nadi.et.schema import CollectiveCommType as Kind
 from nadi.et.table import waited_micros
 from tests.et.checked import checked_tables
+from tests.et.parents import names_of_parents
 from tests.et.pytorch.recorded import kineto, op, written
 
 CALL = "gloo:all_reduce"
@@ -49,8 +50,7 @@ def node(table, name):
     if not rows:
         return None
     (row,) = rows
-    parents = {table.names[i] for i in table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()}
-    return int(table.start_time_micros[row]), int(table.duration_micros[row]), parents
+    return int(table.start_time_micros[row]), int(table.duration_micros[row]), names_of_parents(table, row)
 
 
 def two_steps(fast_us):
@@ -73,15 +73,11 @@ def test_what_threads_take_beyond_the_fastest_transfer_are_nodes_of_the_host(tmp
     assert node(last, f"{CALL} {ENDS}") == (88, 42, {CALL})
     assert [waited_micros(table).max() for table in (late, last)] == [50, 0]
     for table, over in ((late, 100), (last, 130)):  # the step goes on when the thread has ended, not the transfer
-        after = [row for row in range(len(table)) if f"{CALL} {ENDS}" in parents(table, row)]
+        after = [row for row in range(len(table)) if f"{CALL} {ENDS}" in names_of_parents(table, row)]
         assert [(table.names[row], table.duration_micros[row]) for row in after] == [
             ("ProfilerStep#4 (continued)", 200 - over)
         ]
     assert made.report["ranks"][1]["host_threads_us"] == 25 + 42
-
-
-def parents(table, row):
-    return {table.names[i] for i in table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()}
 
 
 def test_a_call_that_waits_for_its_thread_comes_after_the_one_before(tmp_path):
@@ -89,7 +85,7 @@ def test_a_call_that_waits_for_its_thread_comes_after_the_one_before(tmp_path):
     table = converted(tmp_path, [events, events]).tables[0]
     waits = [row for row, name in enumerate(table.names) if name == f"{CALL} {BEGINS}"]
     assert table.duration_micros[waits].tolist() == [10]  # of the second call, since the first is over
-    assert CALL in parents(table, waits[0])
+    assert CALL in names_of_parents(table, waits[0])
 
 
 def test_time_of_two_threads_at_once_counts_once(tmp_path):

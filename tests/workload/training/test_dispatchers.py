@@ -19,6 +19,7 @@ from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.interference import compute_slowdown
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective
 from nadi.workload.generators.training.stage import Stage
+from tests.et.parents import parents_of
 from tests.nonempty import nonempty
 from tests.workload.training.small import DEEPSEEK
 
@@ -254,8 +255,7 @@ def test_the_forward_pass_of_a_pair_runs_beside_the_backward_passes_first_exchan
     attention = names.index("step0/forward/mb1/layer0/attention")
     waiting = names.index("step0/backward/mb0/layer47/experts")
     assert exchange < attention < waiting
-    parents = table.dep[table.dep_ptr[attention] : table.dep_ptr[attention + 1]].tolist()
-    assert exchange not in parents
+    assert exchange not in parents_of(table, attention)
 
 
 def _of_experts(plan):

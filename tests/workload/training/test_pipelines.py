@@ -18,6 +18,7 @@ from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.pipeline import KIND
 from nadi.workload.generators.training.stages import pipeline_of
+from tests.et.parents import all_before, names_of_parents, parents_of
 from tests.nonempty import nonempty
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, PREDICTING, flops, sent
 
@@ -31,9 +32,7 @@ def makespan(made, duration):
         trace, names = made.traces[number], list(made.traces[number].names)
         assert made.example_npu[number] == npu
         for row in nonempty(range(len(trace))):
-            parents[npu, row] = {
-                (npu, other) for other in trace.dep[trace.dep_ptr[row] : trace.dep_ptr[row + 1]].tolist()
-            }
+            parents[npu, row] = {(npu, other) for other in parents_of(trace, row)}
             takes[npu, row] = duration(names[row]) if trace.type[row] == et.NodeType.COMP_NODE else 0
             ends = tuple(int(column[row]) for column in (trace.comm_src, trace.comm_dst, trace.comm_tag))
             if trace.type[row] == et.NodeType.COMM_SEND_NODE:
@@ -94,10 +93,7 @@ class Trace:
     def __init__(self, plan, framework="megatron", number=0):
         self.table = generate(LLAMA, parallel_plan(plan), framework).traces[number]
         self.names = list(self.table.names)
-        self.before = []
-        for row in range(len(self.table)):  # rows come after their parents
-            own = set(self.table.dep[self.table.dep_ptr[row] : self.table.dep_ptr[row + 1]].tolist())
-            self.before.append(own.union(*(self.before[parent] for parent in own)))
+        self.before = all_before(self.table)
 
     def rows(self, *parts):
         return [row for row, name in enumerate(self.names) if all(part in name for part in parts)]
@@ -231,10 +227,7 @@ def test_gathers_run_beside_the_product_before_and_the_reduction_after_all():
     row_of = {name: row for row, name in enumerate(trace.names)}
 
     def parents(name):
-        return {
-            trace.names[row]
-            for row in trace.dep[trace.dep_ptr[row_of[name]] : trace.dep_ptr[row_of[name] + 1]].tolist()
-        }
+        return names_of_parents(trace, row_of[name])
 
     prefix = "step0/backward-weights/mb{}/head/"
     for number in (1, 2):
