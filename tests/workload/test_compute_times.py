@@ -180,6 +180,33 @@ def test_many_bytes_take_the_bandwidth_and_few_take_the_latencies():
     assert roofline("copies 3x1000000000 bf16") == pytest.approx(3 * (latencies + 4e21 / (2.039e12 * 0.87)))
 
 
+@pytest.mark.parametrize(("values", "published_ms"), [(100 << 20, 0.275), (1 << 30, 2.774), (4 << 30, 11.097)])
+def test_kernels_that_load_values_one_by_one_take_as_long_as_published(values, published_ms):
+    # torch's conversions from BF16 to FP32 in PaddlePaddle/Paddle#76988
+    time_ps = roofline_ps(Operator("unvectorised", (values, 1), "bf16"), find_gpu("b200"), Efficiencies())
+    assert time_ps / 1e9 == pytest.approx(published_ms, rel=0.03)
+
+
+def test_passes_of_such_kernels_follow_each_other_and_memory_may_bound_them():
+    one, two = (roofline(f"unvectorised 1000000000x{passes} bf16") for passes in (1, 2))
+    assert two == pytest.approx(2 * one, rel=1e-4)
+    gpu, efficiencies = find_gpu("v100"), Efficiencies()
+    bounded_by_memory = [
+        roofline_ps(Operator(kind, shape, "fp32"), gpu, efficiencies)
+        for kind, shape in (("unvectorised", (10**9, 1)), ("elementwise", (10**9, 1, 1)))
+    ]
+    assert bounded_by_memory[0] == pytest.approx(bounded_by_memory[1], rel=1e-9)
+
+
+def test_fused_products_of_experts_have_tiles_of_256():
+    def time_ps(n, k):
+        return roofline_ps(Operator("fused-expert-gemm", (2, 32768, n, k), "fp8"), find_gpu("gb200"), Efficiencies())
+
+    # 2,880 columns take the twelve tiles of 3,072, and 2,880 bytes of a row the steps of 2,944
+    assert time_ps(2880, 2880) == pytest.approx(time_ps(3072, 2944), rel=0.01)
+    assert time_ps(2880, 2880) > 1.05 * time_ps(2816, 2816)
+
+
 def test_few_rows_are_bounded_by_what_their_sms_have_under_way():
     of_one_row = 64 * 1024 / 330_000  # bytes a picosecond, Little's law
     assert roofline("norm 1x1000000 bf16") == pytest.approx(3_180_000 + 4_000_000 / of_one_row, rel=1e-9)

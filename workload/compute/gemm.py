@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nadi.inputs.units import PS_PER_S
 from nadi.workload.compute.gpu import Efficiencies, Gpu
-from nadi.workload.compute.operators import DTYPE_BYTES, EARLY_PRODUCT, Operator
+from nadi.workload.compute.operators import DTYPE_BYTES, EARLY_PRODUCT, FUSED_PRODUCT, Operator
 
 # Roofline of grouped products by the kernel that libraries run on a GPU's generation (`Gpu.experts`).
 #
@@ -156,6 +156,11 @@ TILES = ((128, 128), (64, 64))
 reads of L2 as a further bound fit NVIDIA's tables no better than these two (by 0.1 points)."""
 SPLITS = (1, 2, 3, 4, 6, 8, 16, 32)  # Numbers of parts into which the loop over k may be split
 GROUP_TILES = ((128, 128), (64, 128), (32, 128))  # Tiles of grouped products, whose loops are not split
+FUSED_TILES = ((256, 256),)
+"""Tiles of fused products, each on two SMs (cudnn-frontend, python/cudnn/discrete_grouped_gemm/*/api.py: mma_tiler_mn
+and use_2cta_instrs)."""
+_FUSED_STEP_BYTES = 128  # Bytes of an operand's row that fused products read at a time (the same kernels: 4 x 32)
+_TWO_SMS = 2  # Number of SMs of a fused tile
 OVERLAP = 3.0
 """Exponent of the norm that adds work and memory traffic; fitted with the numbers of the GPUs' files to NVIDIA's tables
 of A100, H100 and B200 (kernel-tables), every second row of which was left out."""
@@ -206,12 +211,13 @@ def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficienc
     kernel_ps = np.full(len(sizes), np.nan)
     if grouped and gpu.experts in KERNELS:
         kernel_ps = gpu.launch_overhead_ps + KERNELS[gpu.experts](sizes, gpu, flops, memory_Bps, value_bytes)
-    flops *= _GROUP_EFFICIENCY if grouped or kind == "fused-expert-gemm" else 1.0
+    flops *= _GROUP_EFFICIENCY if grouped or kind == FUSED_PRODUCT else 1.0
     result_bytes = max(value_bytes, _RESULT_BYTES)
-    tilings = [
-        (*tile, parts) for tile in (GROUP_TILES if grouped else TILES) for parts in ((1,) if grouped else SPLITS)
-    ]
-    work_ps = _tiled_ps(sizes, np.array(tilings, np.float64), gpu, flops, memory_Bps, result_bytes).min(axis=1)
+    fused = kind == FUSED_PRODUCT
+    tiles = FUSED_TILES if fused else GROUP_TILES if grouped else TILES
+    tilings = [(*tile, parts) for tile in tiles for parts in ((1,) if grouped or fused else SPLITS)]
+    step = _FUSED_STEP_BYTES / value_bytes if fused else _K_STEP
+    work_ps = _tiled_ps(sizes, np.array(tilings, np.float64), step, gpu, flops, memory_Bps, result_bytes).min(axis=1)
     moved_bytes = np.array([operator.bytes for operator in operators], np.float64)
     # `Operator.bytes` counts results in the operands' type; 8-bit products write batch x m x n values of 2 bytes
     moved_bytes += (result_bytes - value_bytes) * sizes[:, :3].prod(axis=1)
@@ -235,6 +241,7 @@ def _dimensions(operator: Operator) -> tuple[int, int, int, int]:
 def _tiled_ps(
     sizes: Float64,
     tilings: Float64,
+    step: float,
     gpu: Gpu,
     flops: float,
     memory_Bps: float,  # noqa: N803 - bytes, not bits
@@ -242,22 +249,24 @@ def _tiled_ps(
 ) -> Float64:
     """Return float64[products, tilings]: times in ps with each tile and split."""
     # sizes: float64[products, 4], number of products, their rows, columns, and length of the sum; tilings:
-    # float64[tilings, 3], rows and columns of a tile and parts of the loop; flops, memory_Bps: operations and bytes per
-    # second that all SMs reach together; result_bytes: bytes per value of the result.
+    # float64[tilings, 3], rows and columns of a tile and parts of the loop; step: values of k that are read at a time;
+    # flops, memory_Bps: operations and bytes per second that all SMs reach together; result_bytes: bytes per value of
+    # the result.
     # Columns of products, float64[products, 1], meet rows of tilings, float64[tilings].
     batch, m, n, k = sizes.T[:, :, None]
     rows, columns, parts = tilings.T
     tiles = batch * np.ceil(m / rows) * np.ceil(n / columns) * parts
     # Every part of a split loop runs whole steps of k
-    depth = np.ceil(k / (parts * _K_STEP)) * _K_STEP
-    tile_flops = flops / gpu.sms * np.where(rows < TILES[0][0], gpu.small_tiles, 1.0)
+    depth = np.ceil(k / (parts * step)) * step
+    blocks = gpu.sms // np.where(rows == FUSED_TILES[0][0], _TWO_SMS, 1)
+    tile_flops = flops / blocks * np.where(rows < TILES[0][0], gpu.small_tiles, 1.0)
     compute_ps = 2.0 * rows * columns * depth / tile_flops * PS_PER_S
-    tile_bytes = np.minimum(rows, m) * np.minimum(columns, n) * result_bytes * np.minimum(tiles, gpu.sms)
+    tile_bytes = np.minimum(rows, m) * np.minimum(columns, n) * result_bytes * np.minimum(tiles, blocks)
     write_ps = gpu.exposed_write * tile_bytes / memory_Bps * PS_PER_S
     sums_ps = _SUM_BYTES * parts * batch * m * n / memory_Bps * PS_PER_S
     sums_ps += gpu.launch_overhead_ps + gpu.split_latencies * gpu.memory_latency_ps
     # 4096 x 4096 in tiles of 128 x 128 are 1,024 tiles: on 132 SMs 8 waves, though the last has only 100
-    waves = np.ceil(tiles / gpu.sms)
+    waves = np.ceil(tiles / blocks)
     return waves * (compute_ps + gpu.memory_latency_ps + write_ps) + np.where(parts > 1, sums_ps, 0.0)
 
 
@@ -278,7 +287,15 @@ _LAUNCHES = {"norm-backward": 2, "embedding-backward": 2, "cross-entropy": 3, "r
 """Number of kernel launches of operators with several: a norm's weight gradients are summed by a second kernel, an
 embedding's gradients are sorted first, a loss over parallel columns has a maximum, a sum and a gradient, and routing a
 softmax, a top-k, counts and positions."""
-_MAXIMUM_LAUNCHES = 3  # Kernels of a cast that reads values twice: their maximum, the scale, the cast
+_SINGLE_VALUES = 1.41
+"""Values per clock and SM of a kernel of PyTorch that loads them one by one, as it converts data types while it loads
+(ATen/native/cuda/MemoryAccess.cuh, LoadWithCast) or an operand is not contiguous: the issue of instructions limits it.
+From 2^32 conversions of BF16 to FP32 in 11.10 ms, and of 2^30 in 2.77 ms, of a Blackwell GPU that converts 2^32 values
+of FP32 to BF16 in 3.67 ms by a kernel that loads vectors (PaddlePaddle/Paddle#76988, column of torch), over 148 SMs of
+1.856 GHz."""
+_MAXIMUM_LAUNCHES = 4
+"""Kernels of a cast that reads values twice: a zero, their maximum, the scale, the cast (Transformer Engine,
+common/recipe/current_scaling.cu)."""
 
 
 def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
@@ -303,14 +320,19 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     # By Little's law, each busy SM moves its bytes in flight once per memory latency
     busy = min(_full_blocks(operator), gpu.sms)
     rate = min(gpu.streaming_Bps(efficiency), busy * sm_rate)
-    work_ps = max(operator.bytes / rate, operator.flops / gpu.peak_of("fp32")) * PS_PER_S
+    work_s = max(operator.bytes / rate, operator.flops / gpu.peak_of("fp32"))
+    if operator.kind == "unvectorised":
+        values, passes = operator.shape
+        work_s = max(work_s, values * passes / (_SINGLE_VALUES * gpu.sms * gpu.clock_hz))
     launches = _MAXIMUM_LAUNCHES if operator.kind == "quantise" and operator.shape[1] > 1 else 1
-    return _LAUNCHES.get(operator.kind, launches) * gpu.launch_overhead_ps + gpu.memory_latency_ps + work_ps
+    if operator.kind == "unvectorised":
+        launches = operator.shape[1]
+    return _LAUNCHES.get(operator.kind, launches) * gpu.launch_overhead_ps + gpu.memory_latency_ps + work_s * PS_PER_S
 
 
 def _full_blocks(operator: Operator) -> float:
     """Return the bytes over those of the largest thread block, of a row or token, or of _VALUES_PER_BLOCK values."""
-    if operator.kind in {"elementwise", "dropout", "optimizer", "quantise", "transpose"}:
+    if operator.kind in {"elementwise", "unvectorised", "dropout", "optimizer", "quantise", "transpose"}:
         return max(1.0, operator.shape[0] / _VALUES_PER_BLOCK)
     if operator.kind in {"permute", "embedding", "embedding-backward"}:
         return max(1.0, operator.shape[0] * operator.shape[1] / _VALUES_PER_BLOCK)

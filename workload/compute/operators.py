@@ -24,6 +24,7 @@ Entries of shapes, in order:
 | softmax, softmax-backward | rows, columns | scale, mask and softmax in one |
 | norm, norm-backward | rows, columns | RMSNorm or LayerNorm |
 | elementwise | values, reads, writes | each value is read `reads` times and written `writes` times |
+| unvectorised | values, passes | `passes` elementwise kernels that load and write their values one by one |
 | dropout | values, reads, writes | elementwise with a mask of one byte per value, written forward and read backward |
 | embedding, embedding-backward | tokens, hidden | table look-up of rows, or addition of gradients to them |
 | cross-entropy | tokens, columns | loss over logits, forward and backward in one |
@@ -95,6 +96,7 @@ def _backward_values(*shape: int) -> float:
     return 2.0 * _attention_values(*shape)
 
 
+FUSED_PRODUCT = "fused-expert-gemm"  # Kind of products of experts in one kernel with what is between them
 LAUNCHES = "launches"  # Kind that marks a node whose operators the host launches one by one
 OLD_ATTENTION = ("flash-1", "flash-2", "triton")
 """Prefixes of kinds of fused attention by an old algorithm, whatever the GPU's libraries have."""
@@ -114,7 +116,7 @@ KINDS: dict[str, _Kind] = {
             lambda e, m, n, k: 2.0 * e * m * n * k,
             lambda e, m, n, k: e * (m * k + k * n + m * n),
         )
-        for name in ("expert-gemm", "fused-expert-gemm")
+        for name in ("expert-gemm", FUSED_PRODUCT)
     },
     "grouped-gemm": _Kind(
         ("groups", "m", "n", "k"),
@@ -144,6 +146,7 @@ KINDS: dict[str, _Kind] = {
     "elementwise": _Kind(
         ("values", "reads", "writes"), lambda v, r, w: float(v * (r + w)), lambda v, r, w: float(v * (r + w))
     ),
+    "unvectorised": _Kind(("values", "passes"), lambda v, n: float(v * n), lambda v, n: 2.0 * v * n),
     "dropout": _Kind(
         ("values", "reads", "writes"), lambda v, r, w: float(v * (r + w)), lambda v, r, w: v * (r + w + _MASK_VALUES)
     ),
@@ -166,7 +169,7 @@ KINDS: dict[str, _Kind] = {
 """All kinds of operators."""
 
 PRODUCTS = (
-    *("gemm", EARLY_PRODUCT, "batched-gemm", "expert-gemm", "fused-expert-gemm", "grouped-gemm"),
+    *("gemm", EARLY_PRODUCT, "batched-gemm", "expert-gemm", FUSED_PRODUCT, "grouped-gemm"),
     *("attention", "attention-backward", "latent-attention"),
     *(WINDOW_ATTENTION, f"{WINDOW_ATTENTION}-backward"),
     *(f"{name}-attention{backward}" for name in OLD_ATTENTION for backward in ("", "-backward")),

@@ -135,6 +135,8 @@ class QuickBounds:
             _PassTimes(*np.moveaxis(numbers @ [_times_ps(layer[way], ps_per_byte) for layer in layers], -1, 0))
             for way in (0, 1)
         )
+        if plan.overlap_ep:  # gradients of weights are beside exchanges
+            backward = backward._replace(chain=np.maximum(backward.computed, backward.data))
         passes = self._passes(plan)
         # Each pass of a pair waits for its own collectives only, and both end before the next passes begin
         pair_ps = np.maximum(forward.computed[:, :, None] + backward.computed[:, None, :], forward.chain[:, :, None])
@@ -146,7 +148,7 @@ class QuickBounds:
         # Gradients of weights may come after the last send
         later_ps = backward.chain - backward.data
         short = replace(pipeline_of(plan), micro_batches=plan.pp)
-        is_later = bool(plan.defer_embedding_wgrad) or any(work.is_split for work in short.order(0))
+        is_later = bool(plan.defer_embedding_wgrad or plan.overlap_ep) or any(work.is_split for work in short.order(0))
         to_last_send_ps = whole_ps - is_later * micro_batches(plan) * later_ps.sum(axis=1)
         last_ps = backward.chain - is_later * later_ps
         # sums over the earlier stages

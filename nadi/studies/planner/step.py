@@ -41,7 +41,14 @@ from nadi.workload import CollectiveSettings, ComputeModel, Program
 from nadi.workload.collectives import defaults_on
 from nadi.workload.compute import ComputeTimes
 from nadi.workload.generators.models import Model
-from nadi.workload.generators.training import ParallelPlan, channels_on, compute_slowdown, held_sms, rules
+from nadi.workload.generators.training import (
+    ParallelPlan,
+    channels_on,
+    compute_slowdown,
+    held_sms,
+    products_leave_sms,
+    rules,
+)
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.stage import Stage
 from nadi.workload.trace_sets import Families, TraceSet
@@ -273,7 +280,7 @@ def slowdown(machine: TargetMachine, framework: rules.Framework, plan: ParallelP
         machine.channels,
         in_a_row=times.pace.in_a_row,
         dispatch_sms=held_sms(plan),
-        leaves_sms=plan.leaves_sms,
+        leaves_sms=products_leave_sms(plan),
     )
 
 

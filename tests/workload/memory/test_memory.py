@@ -186,6 +186,18 @@ def test_modules_of_experts_keep_what_megatron_says_they_keep():
         assert kept.again("moe_act+layernorm+shared_experts") == size * (rows * 96 + 2 * tokens * 64) + shared
 
 
+def test_a_clamp_keeps_its_result_unless_experts_are_fused_or_their_activation_is_recomputed():
+    model = gpt(experts=Experts(count=8, top_k=2, ffn=96), **GATED)
+    clamped = model.model_copy(update={"clamped_activation": True})
+
+    def more(plan, recompute="none"):
+        with_clamp, without = (of_layer(m, parallel_plan(plan), has_experts=True) for m in (clamped, model))
+        return with_clamp.kept(recompute) - without.kept(recompute)
+
+    assert more("dp8,ep8") == 64 * 2 * 2 * 96  # rows of both halves in 16 bits
+    assert more("dp8,ep8", "moe_act") == more("dp8,ep8,fp8,fused_experts=true") == 0
+
+
 @pytest.mark.parametrize(("dtype", "again"), [("bf16", ("k", "o", "w3")), ("fp8", ())])
 def test_per_op_keeps_the_results_of_every_other_product(dtype, again):
     """torchtitan's SelectiveAC saves all of wq, wk, wv, wo, w1, w3, w2 but every second, needed or not, and the core.

@@ -72,6 +72,14 @@ PHI3_MINI = {
     "tie_word_embeddings": False, "vocab_size": 32064, "sliding_window": 2047,
 }  # fmt: skip
 _FROM_THE_FILE = {"name", "source", "sequence", "global_batch", "plans", "left_out", "kv_heads"}
+GPT_OSS_20B = {
+    "attention_bias": True, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880,
+    "initial_context_length": 4096, "intermediate_size": 2880,
+    "layer_types": ["sliding_attention", "full_attention"] * 12, "max_position_embeddings": 131072,
+    "model_type": "gpt_oss", "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 24,
+    "num_key_value_heads": 8, "num_local_experts": 32, "router_aux_loss_coef": 0.9, "sliding_window": 128,
+    "swiglu_limit": 7.0, "tie_word_embeddings": False, "vocab_size": 201088,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -114,6 +122,22 @@ def test_groups_of_experts_are_those_of_the_file(read, keys, groups, biased):
 
 
 @pytest.mark.parametrize(
+    "layers", [["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"], 7, [7]]
+)
+def test_full_attention_at_unequal_distances_is_refused(read, layers):
+    with pytest.raises(WorkloadError, match="layer_types, expected full_attention at equal distances"):
+        read({**GPT_OSS_20B, "layer_types": layers})
+
+
+def test_windows_biases_and_the_clamp_of_gpt_oss_are_read(read):
+    model, known = read(GPT_OSS_20B), find("gpt-oss-20b")
+    for field in ("window", "full_every", "bias", "clamped_activation", "head_dim", "activation"):
+        assert getattr(model, field) == getattr(known, field)
+    assert not read({**GPT_OSS_20B, "swiglu_limit": None}).clamped_activation
+    assert read({**GPT_OSS_20B, "layer_types": ["sliding_attention"] * 24}).full_every == 0
+
+
+@pytest.mark.parametrize(
     ("config", "billions"),
     [
         (QWEN2_7B, 7.6156),
@@ -122,6 +146,7 @@ def test_groups_of_experts_are_those_of_the_file(read, keys, groups, biased):
         (NEOX_20B, 20.554),
         (GEMMA_7B, 8.5377),
         (PHI3_MINI, 3.8211),
+        (GPT_OSS_20B, 20.91),
     ],
 )
 def test_parameters_are_those_of_the_published_files(read, config, billions):
@@ -135,7 +160,7 @@ def test_what_is_not_modelled_is_told(read):
     assert read(QWEN2_7B).left_out == ""
 
 
-@pytest.mark.parametrize("config", [LLAMA3_8B, MIXTRAL, DEEPSEEK_V3, QWEN2_57B, GPT2, NEOX_20B, GEMMA_7B])
+@pytest.mark.parametrize("config", [LLAMA3_8B, MIXTRAL, DEEPSEEK_V3, QWEN2_57B, GPT2, NEOX_20B, GEMMA_7B, GPT_OSS_20B])
 def test_no_value_of_any_key_ends_in_anything_but_a_model_or_one_line(config, tmp_path):
     path = tmp_path / "config.json"
     for key in nonempty(config):

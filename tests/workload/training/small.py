@@ -67,6 +67,7 @@ _CHOICES = {
     "scatter_gather": (True, False),
     "bucket_bytes": (0, 50_000),
     "dispatcher": ("auto", "deepep", "hybridep"),
+    "overlap_ep": (None, None, True),
     "imbalance": (0.0, 0.0, 1.2),
     "capacity": (0.0, 0.0, 1.0),
     "gather": ("tensor", "tensor", "list"),

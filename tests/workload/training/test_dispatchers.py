@@ -275,6 +275,49 @@ def test_what_fused_products_save_is_copied_into_pages_and_back():
     assert not any(op.kind == "copies" for op in without)
 
 
+# Kernels of PyTorch between the products of GPT-OSS's experts: name, bytes read and written per inner value (hidden and
+# inner size are equal), and the number of values that are loaded one by one. A half is a view of every second row.
+FORWARD_KERNELS = [
+    ("clamp of the gate", 2, 2, 1), ("clamp of the linear half", 2, 2, 1), ("concatenation", 4, 4, 0),
+    ("bias times probability", 0, 4, 1), ("addition to the output", 6, 4, 1), ("concatenation in FP32", 4, 4, 0),
+    ("cast to BF16", 4, 2, 0),
+]  # fmt: skip
+BACKWARD_KERNELS = [
+    ("cast to FP32", 2, 4, 1), ("cast of the output's gradient", 4, 2, 0), ("concatenation", 2, 2, 0),
+    ("gradient times probability", 4, 4, 1), ("its sum", 4, 0, 0),
+    ("gradient times bias", 4, 4, 1), ("its sum", 4, 0, 0),
+    ("gate at most the limit", 2, 1, 1), ("selection", 3, 2, 1), ("at least", 2, 1, 1), ("at most", 2, 1, 1),
+    ("both", 2, 1, 0), ("selection", 3, 2, 1), ("concatenation of both halves", 4, 4, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("direction", "kernels"), [(experts.forward, FORWARD_KERNELS), (experts.backward, BACKWARD_KERNELS)]
+)
+def test_biases_and_clamps_of_experts_are_kernels_of_pytorch(direction, kernels):
+    model, plan = find("gpt-oss-120b"), parallel_plan("dp64,ep64,mb1,gb64")
+    plain = model.model_copy(update={"clamped_activation": False, "bias": False})
+
+    def between(model, plan):
+        shard = stages.Shard(model, rules.settle(model, plan))
+        found = [item for item in direction(shard, 0) if isinstance(item, Compute) and item.name == "experts"]
+        return [op for item in nonempty(found) for op in item.operators if not op.kind.endswith("gemm")]
+
+    added = between(model, plan)
+    for op in between(plain, plan):
+        added.remove(op)
+    # The gradient of the first product's bias is a sum that the backward pass has beside the kernels above
+    added = [op for op in added if op.shape[1:] != (1, 0)]
+    values = 4096 * 4 * 2880
+    single = [op for op in added if op.kind == "unvectorised"]
+    assert sum(op.shape[0] * op.shape[1] for op in single) == values * sum(each[3] for each in kernels)
+    together = [each for each in kernels if not each[3]]
+    others = sum(op.bytes for op in added if op.kind == "elementwise")
+    assert others == pytest.approx(values * sum(read + written for _, read, written, _ in together), rel=0.05)
+    fused = parallel_plan("dp64,ep64,mb1,gb64,fp8,fused_experts=true")
+    assert not any(op.kind == "unvectorised" for op in between(model, fused))
+
+
 @pytest.mark.parametrize(("scaling", "casts"), [("current", 16), ("mxfp8", 1), ("delayed", 1)])
 def test_each_experts_values_are_cast_alone_if_their_maximum_has_to_be_found(scaling, casts):
     operators = _of_experts(f"ep8,dp8,mb1,gb8,scaling={scaling},fused_experts=false")
@@ -322,12 +365,15 @@ def test_kernels_of_dispatchers_take_their_multiprocessors_from_computation(tmp_
     assert compute_slowdown("megatron", gb200, 16, in_a_row=True) == 1
     beside = compute_slowdown("megatron", gb200, 16, in_a_row=True, dispatch_sms=32)
     assert beside == pytest.approx(0.75 * 148 / (148 - 32) + 0.25, abs=5e-4)
+    waves = compute_slowdown("megatron", find_gpu("h100"), 16, in_a_row=True, dispatch_sms=24, leaves_sms=False)
+    assert waves == 0.75 * 2 + 0.25
     plan = "ep4,dp4,mb1,gb8,dispatcher=hybridep,overlap_ep="
     for overlaps, sms in (("true", 32), ("false", 0)):
         made = generate(DEEPSEEK, parallel_plan(plan + overlaps))
         write_set(tmp_path / overlaps, made)
         assert read_set(tmp_path / overlaps).dispatch_sms == made.dispatch_sms == sms
-        assert read_set(tmp_path / overlaps).leaves_sms
+        assert read_set(tmp_path / overlaps).leaves_sms == (overlaps == "false")
+    assert generate(DEEPSEEK, parallel_plan(f"{plan}true,fp8,fused_experts=true")).leaves_sms
     write_set(tmp_path / "margins", generate(DEEPSEEK, parallel_plan(f"{plan}false,leaves_sms=false")))
     assert not read_set(tmp_path / "margins").leaves_sms
 
@@ -361,7 +407,7 @@ def test_layers_are_divided_as_nvidia_and_meta_did(name, slots, sizes):
         ((72, "gb200"), "ep8,dp8,pp2,vpp4,fp8", "hybridep", True, True),
         ((72, "gb200"), "ep8,dp8", "hybridep", False, False),
         ((72, "gb200"), "ep8,dp8,fp8,overlap_ep=false,dispatcher=all-to-all", "all-to-all", False, True),
-        ((72, "gb200"), "dp8,fp8", "auto", None, None),
+        ((72, "gb200"), "dp8,fp8", "auto", None, True),
     ],
 )
 def test_open_keys_follow_the_machine(machine, plan, dispatcher, overlaps, fused):

@@ -321,6 +321,7 @@ def test_scaling_implies_fp8_and_nvfp4_has_no_userbuffers():
     for plan, text in (
         ("fp4,scaling=current", "scaling is current with dtype fp4, expected delayed, or fp8"),
         ("attention_dtype=fp8,attention=unfused", "attention_dtype is fp8 with attention unfused"),
+        ("fp8_output=true", "fp8_output is true, expected false, or megatron with fp8"),
     ):
         with pytest.raises(WorkloadError, match=text):
             rules.check(LLAMA, rules.settle(LLAMA, parallel_plan(plan)))

@@ -398,6 +398,21 @@ def test_neither_the_output_layer_nor_a_router_is_multiplied_in_fp8(model):
     assert {dtype for _, name, dtype in found if name not in ends} == {"fp8"}
 
 
+def test_the_output_layer_in_fp8_has_the_same_products_and_casts_of_both_operands():
+    plain, in_fp8 = (
+        [(way, op) for _, way, name, op in of_units(LLAMA, f"dp4,gb4,fp8,scaling=mxfp8{extra}") if "head" in name]
+        for extra in ("", ",fp8_output=true")
+    )
+    shapes = [[(way, op.shape) for way, op in found if op.kind == "gemm"] for found in (plain, in_fp8)]
+    assert len(shapes[0]) == 3
+    assert shapes[0] == shapes[1]
+    assert {op.dtype for _, op in in_fp8 if op.kind == "gemm"} == {"fp8"}
+    tokens, vocabulary = LLAMA.sequence, padded_vocab(LLAMA, parallel_plan("dp4"))
+    casts = [op.shape for _, op in in_fp8 if op.kind == "quantise"]
+    assert casts == [(tokens * vocabulary, 1, 2, 0), (tokens * LLAMA.hidden, 1, 2, 0)]
+    assert not [op for _, op in plain if op.kind == "quantise"]
+
+
 @pytest.mark.parametrize("sp", ["", ",sp"])
 @pytest.mark.parametrize("attention", ["flash", "unfused"])
 def test_dropout_reads_and_writes_masks_and_biases_are_summed(attention, sp):

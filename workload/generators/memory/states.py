@@ -294,9 +294,11 @@ def _experts(shard: Shard) -> dict[str, _Mlp]:
     experts, hidden, rows = shard.experts, shard.model.hidden, expert_rows(shard)
     inner = (2 if shard.model.is_gated else 1) * experts.ffn // shard.plan.etp
     scores = FP32_BYTES * shard.rows * experts.count * (1 + experts.auxiliary_loss)
+    # What the clamp of the activation's inputs returns is a copy of them, which recomputing `moe_act` repeats
+    clamped = shard.value_bytes * inner if shard.model.clamped_activation and not shard.plan.fused_experts else 0
     routed = _Mlp(
         inner=scores + rows * (shard.operand_bytes * hidden + _inner_bytes(shard) * inner),
-        outer=rows * shard.operand_bytes * experts.ffn // shard.plan.etp,
+        outer=rows * (shard.operand_bytes * experts.ffn // shard.plan.etp + clamped),
         working=shard.value_bytes * rows * (inner + hidden),
     )
     shared = {"shared_experts": _mlp(shard, experts.shared_width)} if experts.shared_width else {}

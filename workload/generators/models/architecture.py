@@ -96,6 +96,7 @@ class Model(ModelPart):
     global_batch: CountFromZero = 0  # Number of sequences per published training step, 0 = unknown
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"  # A LayerNorm has two vectors of parameters, an RMSNorm one
     activation: Literal["gelu", "relu", "swiglu", "geglu"] = "gelu"  # gelu and relu: MLP of two matrices, else three
+    clamped_activation: bool = False  # Whether the inputs of the activation are clamped (`swiglu_limit` of config.json)
     # Learned ones have sequence x hidden parameters, rotary and alibi none; alibi is part of fused attention
     positions: Literal["learned", "rotary", "alibi"] = "learned"
     bias: bool = True  # Whether linear layers have biases

@@ -128,6 +128,15 @@ class _CheckedConfig:
             raise WorkloadError(f"{self._path}: {key} is {json.dumps(factor)[:40]}, expected a number")
         return factor > 0
 
+    def full_every(self) -> int:
+        """Return the period of layers with full attention, 0 if none has it. Raises WorkloadError: not periodic."""
+        kinds, full, sliding = self.get("layer_types", []), "full_attention", "sliding_attention"
+        listed = kinds if isinstance(kinds, list) else []
+        period = listed.index(full) + 1 if full in listed else 0
+        if kinds != [sliding if not period or (i + 1) % period else full for i in range(len(listed))]:
+            raise WorkloadError(f"{self._path}: layer_types, expected {full} at equal distances, else {sliding}")
+        return period
+
     def activation(self, key: str, gated: Mapping[str, str] | None = None) -> str:
         """Return the model's activation. Raises WorkloadError: it is unknown.
 
@@ -184,6 +193,17 @@ def _mixtral(config: _CheckedConfig) -> Fields:
         "auxiliary_loss": config.has_loss("router_aux_loss_coef"),
     }
     return {**_llama(config), "experts": experts}
+
+
+def _gpt_oss(config: _CheckedConfig) -> Fields:
+    """Return the fields of GPT-OSS. Raises WorkloadError: full attention is not periodic."""
+    return {
+        **_mixtral(config),
+        "bias": True,
+        "window": config["sliding_window"],
+        "full_every": config.full_every(),
+        "clamped_activation": bool(config.get("swiglu_limit", 0)),
+    }
 
 
 def _qwen_experts(config: _CheckedConfig) -> Fields:
@@ -274,6 +294,7 @@ _READERS: dict[str, Callable[[_CheckedConfig], Fields]] = {
     "llama": _llama,
     "mistral": _llama,
     "mixtral": _mixtral,
+    "gpt_oss": _gpt_oss,
     "qwen2": lambda config: {**_llama(config), "qkv_bias": True},
     "qwen2_moe": lambda config: {**_llama(config), "qkv_bias": True, "experts": _qwen_experts(config)},
     "qwen3": lambda config: {**_llama(config), "qk_norm": True},

@@ -6,6 +6,7 @@ Items may need keys of their own block; other keys become ports of the block, wh
 """
 
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,9 +18,11 @@ from nadi.workload.compute.operators import PRODUCTS, Operator, format_operators
 from nadi.workload.errors import WorkloadError
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Item, Memory, RingMessage
 
-COMPUTED, SENT, OWN = "computed", "sent", "own"
-"""Ports: the last computation; the sends for which the next computation waits; in a pass that alternates with another
-pass, the rows for which its next computation waits."""
+COMPUTED, OWN, EXCHANGED = "computed", "own", "exchanged"
+"""Ports: the last computation, and the sends for which the next one waits; in a pass that alternates with another pass,
+the rows for which its next computation waits, and the last exchange of tokens of either pass."""
+EXCHANGES = ("ep", "ep-domain", "ep-network")
+"""Families that exchange tokens of experts; passes that alternate do so one at a time, by one stream."""
 QUEUED = (
     *("dp", "edp", "dp-other", "edp-other"),
     *("dp-shard", "edp-shard", "dp-replicate", "edp-replicate"),
@@ -41,6 +44,21 @@ _STAGES, _RING = "pp", "cp"
 """Families whose communicators carry messages: between pipeline stages, and in the ring of context parallelism."""
 
 
+class BlockLink(Enum):
+    """What the blocks of a pass that alternates with another pass wait for, and what waits for them."""
+
+    BOTH = "both"  # Computations: they wait for the GPU's last one and for their own pass, and both wait for them
+    GATE = "gate"  # The same, and the next computations of the GPU wait for their messages, too
+    BESIDE = "beside"  # Work beside the GPU's computations: it waits for its own pass, which alone waits for it
+    GPU = "gpu"  # Gradients of weights: they wait for the GPU's last computation, and its next one waits for them
+
+    @property
+    def ports(self) -> list[int | str]:
+        """Ports for whose rows the first rows of the block wait."""
+        computed: list[int | str] = [] if self == BlockLink.BESIDE else [COMPUTED]
+        return computed if self == BlockLink.GPU else [*computed, OWN]
+
+
 class FinishedBlock(NamedTuple):
     """A block, and those of its rows that rows of later blocks wait for."""
 
@@ -51,35 +69,48 @@ class FinishedBlock(NamedTuple):
     sent: tuple[int, ...]  # Rows of sends that may have to end before the next computation
     last: Mapping[str, int]  # Row of the last collective by family of QUEUED
     keys: Mapping[str, int]  # Row of a collective, message or transfer by the key that later blocks may need
+    place: int  # Position among the blocks of both passes if two alternate
+    link: BlockLink  # Connection with blocks of the other pass if two alternate
+    host: int  # Row of the last computation of the host, -1 = none
+    exchanged: tuple[int, ...]  # Rows that exchange tokens of experts
 
 
 class BlockBuilder:
     """Builder of the blocks of a pass from its items."""
-
-    # With `cuts`, each computation that waits for a collective begins a new block, so that the blocks of two passes can
-    # be stamped alternately.
 
     def __init__(self, ring_neighbours: Ring = NO_RING, *, cuts: bool = False) -> None:
         """Begin the first block.
 
         Args:
             ring_neighbours: The neighbours of the NPU in the ring of context parallelism.
-            cuts: Whether each computation that waits for a collective begins a new block.
+            cuts: Whether the blocks are stamped alternately with those of another pass, so that `begin` cuts them.
         """
         self._ring, self._cuts = ring_neighbours, cuts
         self._finished: list[FinishedBlock] = []
-        self._begin([COMPUTED, SENT])
+        self._begin(0, BlockLink.GATE, [COMPUTED])
 
-    def _begin(self, parents: list[int | str]) -> None:
+    def begin(self, place: int, link: BlockLink) -> None:
+        """Begin a block unless the one before has the same place, or all of the pass is one block.
+
+        Args:
+            place: The position of the block among those of both passes, as of those before or later.
+            link: The connection of the block with those of the other pass.
+        """
+        if self._cuts and (place, link) != (self._place, self._link):
+            self.finish()
+            self._begin(place, link, link.ports)
+
+    def _begin(self, place: int, link: BlockLink, parents: list[int | str]) -> None:
         """Begin a block whose first rows wait for these parents, rows or ports."""
+        self._place, self._link = place, link
         self._block = Block()
         self._ports: set[str] = set()
         self._chain = parents
         self._keys: dict[str, int] = {}
         self._last: dict[str, int] = {}
         self._sent: list[int] = []
-        self._computed = -1
-        self._has_waited = False
+        self._exchanged: list[int] = []
+        self._computed = self._host = -1
         self._open: list[Compute] = []
         self._open_after: tuple[str, ...] = ()
         self._open_layer = ""
@@ -150,6 +181,10 @@ class BlockBuilder:
         """
         self._open_attributes.append(attribute(attribute_name, "string_list", [text]))
 
+    def end_row(self) -> None:
+        """Let the next computation begin a row of its own."""
+        self._flush()
+
     def finish(self) -> list[FinishedBlock]:
         """Return the blocks that have rows; at most one unless `cuts`."""
         self._flush()
@@ -157,7 +192,8 @@ class BlockBuilder:
         ports = frozenset(self._ports)
         if len(self._block):
             last = {family: row for family, row in self._last.items() if family in QUEUED}
-            own = FinishedBlock(self._block, ports, ends, self._computed, tuple(self._sent), last, self._keys)
+            rest = self._place, self._link, self._host, tuple(self._exchanged)
+            own = FinishedBlock(self._block, ports, ends, self._computed, tuple(self._sent), last, self._keys, *rest)
             self._finished.append(own)
         return self._finished
 
@@ -168,9 +204,6 @@ class BlockBuilder:
         if item.key:
             self._beside(layer, item)
             return
-        if self._cuts and self._has_waited:
-            self.finish()
-            self._begin([COMPUTED, OWN])
         if item.needs or layer != self._open_layer or item.on_host_micros:
             self._flush()
             self._open_after = item.needs
@@ -212,6 +245,8 @@ class BlockBuilder:
             after=self._noted([*self._chain, *self._open_after]),
             attrs=self._open_attributes,
         )
+        if any(item.on_host_micros for item in self._open):
+            self._host = row
         self._chain, self._open, self._open_after, self._open_attributes = [row], [], (), []
         self._computed = row
 
@@ -224,6 +259,9 @@ class BlockBuilder:
         # Collectives of one communicator run one at a time, so each waits for the one before it
         if item.family in QUEUED or item.family in self._last:
             after.append(self._last.get(item.family, item.family))
+        is_exchange = self._cuts and item.family in EXCHANGES
+        if is_exchange:
+            after.append(EXCHANGED)
         row = self._block.coll(
             _path(layer, item.name),
             item.kind,
@@ -238,11 +276,12 @@ class BlockBuilder:
         else:
             # All later items wait for this collective, so that no later one of its family needs a dependency of its own
             self._last.pop(item.family, None)
+        if is_exchange:
+            self._exchanged.append(row)
         if item.key:
             self._keys[item.key] = row
         else:
             self._chain = [row]
-            self._has_waited = True
 
     def _message(self, layer: str, item: RingMessage) -> None:
         """Add the row of a message along the ring of context parallelism."""

@@ -13,6 +13,7 @@ receives each token at most once. With a capacity, an expert drops the tokens ab
 import functools
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -218,12 +219,14 @@ def _forward_products(shard: Shard, rows: int) -> Operators:
         *_per_expert(shard, rows, lambda m: (m, both, h)),
         *activation(shard, rows),
         *_per_expert(shard, rows, lambda m: (m, h, width)),
-        *_output_bias(shard, rows, *_BIAS_PASSES),
+        *_output_bias(shard, rows, _BIAS),
     )
 
 
 def activation(shard: Shard, rows: int) -> Operators:
     """Return the activation between the products of a GPU's experts, and its cast; empty if the products contain both.
+
+    A clamp of the activation's inputs is part of it.
 
     Args:
         shard: A GPU's share of the model under the parallel plan.
@@ -232,33 +235,72 @@ def activation(shard: Shard, rows: int) -> Operators:
     width = shard.experts.ffn // shard.plan.etp
     if shard.plan.fused_experts:
         return ()
-    return (shard.activation(rows, width), *_casts(shard, rows * width))
+    return (
+        *_clamp(shard, rows * width, _CLAMP),
+        shard.activation(rows, width),
+        *_casts(shard, rows * width),
+    )
+
+
+class _Passes(NamedTuple):
+    """Kernels of PyTorch that pass over the values of a tensor one after another, as nothing fuses them."""
+
+    single: int  # Number of kernels that load values one by one, see `operators`
+    reads: int  # 2-byte reads per value of all other kernels
+    writes: int  # 2-byte writes per value of all other kernels
+
+    def operators(self, values: int, dtype: str) -> Operators:
+        """Return the operators.
+
+        Args:
+            values: The number of values.
+            dtype: The data type of what the first kernels read and write.
+        """
+        others = Operator("elementwise", (values, self.reads, self.writes), "bf16")
+        return (Operator("unvectorised", (values, self.single), dtype), others)
+
+
+_CLAMP, _CLAMP_GRADIENT = _Passes(2, 2, 2), _Passes(5, 3, 2)
+"""Clamp of the activation's two inputs, and its gradient (Megatron-Core, core/fusions/fused_bias_geglu.py,
+weighted_bias_quick_geglu_impl): each half, a view of the product's result, and their concatenation. Backward (PyTorch,
+torch/csrc/autograd/FunctionsManual.cpp, clamp_backward): one comparison of the gate and two of the linear half, whose
+conjunction is of contiguous masks, a selection of each half, and the concatenation of both gradients."""
+
+
+def _clamp(shard: Shard, values: int, passes: _Passes) -> Operators:
+    """Return the clamp of the activation's inputs, or its gradient, where it is not part of a product."""
+    if not shard.model.clamped_activation or shard.plan.fused_experts:
+        return ()
+    return passes.operators(values, shard.activation_dtype)
 
 
 def _gradient_products(shard: Shard, rows: int) -> Operators:
     """Return the products for the gradients of the experts' inputs, and the gradient of the activation."""
     h, both, width = _sizes(shard)
     return (
-        *_output_bias(shard, rows, *_BIAS_GRADIENT_PASSES),
+        *_output_bias(shard, rows, _BIAS_GRADIENT),
         *_per_expert(shard, rows, lambda m: (m, width, h)),
         *(() if shard.plan.fused_experts else (shard.activation_backward(rows, width),)),
-        *shard.bias_gradient(0 if shard.plan.fused_experts else rows * both),
+        *_clamp(shard, rows * width, _CLAMP_GRADIENT),
+        # Fused products contain the gradient of the first bias; that of the second and of its scale is another kernel
+        # (Transformer Engine, pytorch/triton/grouped_dbias_dscales.py)
+        *shard.bias_gradient(rows * (h if shard.plan.fused_experts else both)),
         *_per_expert(shard, rows, lambda m: (m, h, both)),
     )
 
 
-_BIAS_PASSES, _BIAS_GRADIENT_PASSES = (4, 3), (5, 4)
-"""Reads and writes of FP32 values for the output's bias and for its gradient (Megatron-Core, TEGroupedMLP._apply_bias):
-the bias times the FP32 probability of each token is written (4 bytes), added to the output (6 read, 4 written),
-concatenated over experts (4 and 4) and cast (4 and 2), 28 bytes in all. Backward: casts (6 and 6 bytes), and two
-products that are written and summed, over tokens and over columns (each 4 read, 4 written, 4 read), 36 bytes."""
+_BIAS, _BIAS_GRADIENT = _Passes(2, 4, 3), _Passes(3, 7, 2)
+"""Bias of the experts' output, and its gradient (Megatron-Core, TEGroupedMLP._apply_bias): the bias times the FP32
+probability of each token, its addition to the output, the concatenation over experts in FP32, and a cast. Backward: the
+cast to FP32, two products with FP32 gradients, which are summed over tokens and over columns, a cast of the output's
+gradient, and the concatenation over experts."""
 
 
-def _output_bias(shard: Shard, rows: int, reads: int, writes: int) -> Operators:
+def _output_bias(shard: Shard, rows: int, passes: _Passes) -> Operators:
     """Return the addition of the bias of the experts' output, or its gradient; fused products contain it."""
     if not shard.model.bias or shard.plan.fused_experts or shard.plan.lora:
         return ()
-    return (Operator("elementwise", (rows * shard.model.hidden, reads, writes), "fp32"),)
+    return passes.operators(rows * shard.model.hidden, "fp32")
 
 
 def _gradient_casts(shard: Shard, rows: int) -> Operators:

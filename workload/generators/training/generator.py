@@ -13,7 +13,7 @@ from nadi.workload.errors import WorkloadError
 from nadi.workload.generators.models import architecture
 from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.training import dispatchers, rules, stages
-from nadi.workload.generators.training.interference import copied_groups
+from nadi.workload.generators.training.interference import copied_groups, products_leave_sms
 from nadi.workload.generators.training.parallel_plan import ParallelPlan, parallel_plan
 from nadi.workload.generators.training.rules import Framework
 from nadi.workload.generators.training.stage import Stage
@@ -113,7 +113,7 @@ def generate(
     used = {name for trace in traces for name in trace.group_names}
     families = {name: groups for name, groups in stages.families(plan).items() if name in used}
     copied = copied_groups(framework, plan) & families.keys()
-    known = families, framework, copied, dispatchers.held_sms(plan), plan.leaves_sms
+    known = families, framework, copied, dispatchers.held_sms(plan), products_leave_sms(plan)
     return TraceSet(traces, trace_of_npu, np.array(examples, np.int32), *known)
 
 

@@ -16,7 +16,8 @@ depends on whether the framework leaves these SMs free:
   SM is occupied, some blocks wait until others have ended. Users of FSDP on H100 measured this: matmuls "take 2x as
   long" during a NCCL kernel that occupies about a tenth of the SMs (github.com/pytorch/pytorch/issues/143988; the
   remedy, an SM carve-out, is off by default: pull request 147966). Kernels of older GPUs are not persistent and use
-  the other SMs.
+  the other SMs. So it is beside a dispatcher, too, unless products of experts are fused (`products_leave_sms`). CUTLASS
+  describes the effect for its static scheduler of tiles (docs/cpp/blackwell_cluster_launch_control).
 
 FSDP's copies between tensors and flat buffers add a similar cost (`item_lists`).
 """
@@ -29,6 +30,7 @@ from nadi.topologies import Graph
 from nadi.workload.collectives.nccl.channel_orders import planned
 from nadi.workload.collectives.nccl.generations import AUTO, generation_of
 from nadi.workload.compute.gpu import Gpu
+from nadi.workload.generators.training.dispatchers import held_sms
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.rules import Framework
 from nadi.workload.shape import shape_of
@@ -60,19 +62,32 @@ def compute_slowdown(
         channels: The number of NCCL's channels, which occupy one SM each.
         in_a_row: Whether times of products include the power limit of consecutive products (compute.SustainedShare).
         dispatch_sms: The number of SMs that the kernels of DeepEP or HybridEP hold beside computation; 0 = none.
-        leaves_sms: Whether products of "megatron" leave the SMs that NCCL holds free.
+        leaves_sms: Whether products of "megatron" leave the SMs free that NCCL or the dispatcher holds.
     """
     channels = max(channels, dispatch_sms)
     if framework == "inference" or channels >= gpu.sms:  # a TPU has no SMs that a collective could hold
         return 1.0
     share = gpu.sms / (gpu.sms - channels)
     is_persistent = gpu.exposed_write < 0.5
-    if is_persistent and not (framework == "megatron" and leaves_sms):
-        return round(max(TWO_WAVES, share), 3)
+    has_waves = is_persistent and not (framework == "megatron" and leaves_sms)
+    if has_waves:
+        share = max(TWO_WAVES, share)
     if dispatch_sms:
         return round(_PRODUCTS_SHARE * share + 1 - _PRODUCTS_SHARE, 3)
-    power = gpu.in_a_row.get("bf16", 1.0) if in_a_row else 1.0
+    power = gpu.in_a_row.get("bf16", 1.0) if in_a_row and not has_waves else 1.0
     return round(max(1.0, share * power), 3)
+
+
+def products_leave_sms(plan: ParallelPlan) -> bool:
+    """Return whether Megatron's products leave the SMs free that kernels beside them hold.
+
+    Args:
+        plan: The settled parallel plan.
+    """
+    # For dispatchers only NVIDIA's recipes with fused products of experts do so: CUDNNFE_CLUSTER_OVERLAP_MARGIN of
+    # Megatron-Bridge, scripts/performance/perf_plugins.py. Other recipes leave SMs free in norms alone
+    # (NVTE_FWD_LAYERNORM_SM_MARGIN).
+    return plan.leaves_sms and (bool(plan.fused_experts) or not held_sms(plan))
 
 
 def copied_groups(framework: Framework, plan: ParallelPlan) -> frozenset[str]:

@@ -121,6 +121,8 @@ class ParallelPlan(BaseModel):
     # Data type of attention's products: bf16 = that of activations, fp8 (Transformer Engine's
     # fp8_dot_product_attention), auto = fp8 with fused experts, else bf16
     attention_dtype: Literal["auto", "bf16", "fp8"] = "auto"
+    # Whether the products of output layers are in FP8 (Megatron-Core's fp8_output_proj); False = as activations
+    fp8_output: bool = False
     grad_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"  # Data type of gradients in their reduction
     copies: Literal["tensors", "gradients", "none"] = "tensors"  # What FSDP copies to or from its flat buffers
     # Libraries of products: today's, or those of May 2025 (CUDA 12.9), which were slower on Blackwell

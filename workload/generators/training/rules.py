@@ -40,6 +40,7 @@ _OPEN = {
     "fused_experts": None,
 }
 """Value of a plan's field that leaves the field open."""
+_SPECIAL_FUNCTIONS = 16  # Number of exponentials per SM and clock of GPUs up to Blackwell
 _HOST_GPUS = 8  # Maximum number of GPUs that NVLink connects in a host; more are a rack
 _MICRO_BATCHES_PER_STAGE = 4
 """Micro-batches per stage of a step without a given global batch: the pipeline bubble is about a quarter."""
@@ -107,31 +108,42 @@ def on_machine(model: Model, plan: ParallelPlan, framework: Framework, machine: 
         framework: The framework: "megatron", "deepspeed", "fsdp", or "inference" for serving.
         machine: The machine that the plan runs on.
     """
-    # NVIDIA's guide to dispatchers (Megatron-Bridge, skills/nemo-mbridge-perf-moe-dispatcher-selection): HybridEP where
-    # NVLink connects a rack, else DeepEP. Its recipes (src/megatron/bridge/perf_recipes) overlap the exchange with
-    # FP8 on Blackwell, whose steps are one CUDA graph, and where it crosses the network in interleaved pipelines.
-    if model.experts is None or plan.ep == 1 or framework == "inference":
+    if model.experts is None or framework == "inference":
         return plan
-    domain = plan.nvlink_domain or machine.nvlink_domain
-    current = "deepep" if domain <= _HOST_GPUS else "hybridep"
-    dispatcher = plan.dispatcher if plan.dispatcher != AUTO else current if framework == "megatron" else "all-to-all"
     is_fused = machine.gpu is not None and machine.gpu.has_fused_experts and plan.dtype == "fp8"
-    is_far = plan.ep * plan.etp > domain and plan.vpp > 1
-    can_overlap = (
-        _takes_pairs(plan) and framework == "megatron" and micro_batches(plan) > 1
-    ) and not recomputation.repeats_exchange(plan.recompute)
     update: dict[str, Any] = {
-        "nvlink_domain": domain,
-        "dispatcher": dispatcher,
-        "overlap_ep": (is_fused or is_far) and can_overlap if plan.overlap_ep is None else plan.overlap_ep,
         "fused_experts": is_fused and framework == "megatron" if plan.fused_experts is None else plan.fused_experts,
     }
-    # NVIDIA's recipes with fused experts have attention in FP8, but for DeepSeek-V3's on GB200
-    if update["fused_experts"] and plan.attention == "flash" and model.latent is None and plan.attention_dtype == AUTO:
+    if plan.ep > 1:
+        update |= _exchange(plan, framework, machine, is_fused=is_fused)
+    # NVIDIA's recipes with fused experts have attention in FP8; latent attention, whose exponentials bound it, only on
+    # Blackwell Ultra, which has twice as many (Megatron-Bridge 0.5, perf_recipes/deepseek: GB300 and not GB200)
+    is_fast = model.latent is None or (machine.gpu is not None and machine.gpu.special_functions > _SPECIAL_FUNCTIONS)
+    if update["fused_experts"] and plan.attention == "flash" and is_fast and plan.attention_dtype == AUTO:
         update["attention_dtype"] = "fp8"
     if update["fused_experts"] and "scaling" not in plan.model_fields_set:
         update["scaling"] = "mxfp8"  # of the fused products
     return plan.model_copy(update=update)
+
+
+def _exchange(plan: ParallelPlan, framework: Framework, machine: TrainingMachine, *, is_fused: bool) -> dict[str, Any]:
+    """Return the open keys of a plan that determine how experts' tokens are exchanged."""
+    # NVIDIA's guide to dispatchers (Megatron-Bridge, skills/nemo-mbridge-perf-moe-dispatcher-selection): HybridEP where
+    # NVLink connects a rack, else DeepEP. Its recipes (src/megatron/bridge/perf_recipes) overlap the exchange with
+    # FP8 on Blackwell, whose steps are one CUDA graph, and where it crosses the network in interleaved pipelines.
+    domain = plan.nvlink_domain or machine.nvlink_domain
+    current = "deepep" if domain <= _HOST_GPUS else "hybridep"
+    is_far = plan.ep * plan.etp > domain and plan.vpp > 1
+    can_overlap = (
+        _takes_pairs(plan) and framework == "megatron" and micro_batches(plan) > 1
+    ) and not recomputation.repeats_exchange(plan.recompute)
+    return {
+        "nvlink_domain": domain,
+        "dispatcher": (
+            plan.dispatcher if plan.dispatcher != AUTO else current if framework == "megatron" else "all-to-all"
+        ),
+        "overlap_ep": (is_fused or is_far) and can_overlap if plan.overlap_ep is None else plan.overlap_ep,
+    }
 
 
 def _takes_pairs(plan: ParallelPlan) -> bool:
@@ -466,6 +478,8 @@ def _software_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> 
         yield f"scaling is {plan.scaling} with dtype {plan.dtype}, expected delayed, or fp8"
     if plan.attention_dtype == "fp8" and plan.attention != "flash":
         yield f"attention_dtype is fp8 with attention {plan.attention}, expected auto, or flash"
+    if plan.fp8_output and (framework != "megatron" or plan.dtype != "fp8" or plan.defer_embedding_wgrad):
+        yield "fp8_output is true, expected false, or megatron with fp8 and without defer_embedding_wgrad"
     for key in ("check_gradients", "scale_gradients", "fp8_gather", "leaves_sms", "report_loss"):
         default = type(plan).model_fields[key].default
         if framework not in {"megatron", "inference"} and getattr(plan, key) != default:

@@ -1,23 +1,34 @@
 """Trace of one NPU: blocks that are stamped in the order of the pipeline schedule, and the end of the step."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import zip_longest
 from types import MappingProxyType
+from typing import NamedTuple
 
 from nadi.et import TraceColumns, TraceTable
 from nadi.workload.generators.models.architecture import Model
-from nadi.workload.generators.training import stages, step_end
-from nadi.workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, FinishedBlock, Ring
+from nadi.workload.generators.training import pairs, stages, step_end
+from nadi.workload.generators.training.blocks import (
+    COMPUTED,
+    EXCHANGED,
+    OWN,
+    QUEUED,
+    BlockBuilder,
+    BlockLink,
+    FinishedBlock,
+    Ring,
+)
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items, only
 from nadi.workload.generators.training.linear import all_gather, weights_casts
+from nadi.workload.generators.training.pairs import PassPart
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import Work
 from nadi.workload.generators.training.replicas import Replicas
 from nadi.workload.generators.training.units import HEAD, ModelUnit, units
 
-_POSTED = "posted"  # Port of a receive: the computation after which the receive is posted
+_POSTED = {"forward": "posted forward", "backward": "posted backward"}
+"""Port of the receive of a pass: the computation after which the receive is posted."""
 NO_ROWS: Mapping[str, list[int]] = MappingProxyType({})
 _PREFIX = {"forward": "forward", "backward": "backward", "weights": "backward-weights"}
 _PIPELINE_TAGS = 1 << 23
@@ -48,10 +59,19 @@ class _State:
             first_row: The row of the trace that the block's first row became.
         """
         if block.ends:
-            self.rows[_POSTED] = self.rows.get(COMPUTED, [])
+            self.rows.update(dict.fromkeys(_POSTED.values(), self.rows.get(COMPUTED, [])))
             self.rows[COMPUTED] = [first_row + row for row in block.ends]
         for name, row in (*block.last.items(), *block.keys.items()):
             self.rows[name] = [first_row + row]
+
+    def wait_for_messages(self, sent: list[int]) -> None:
+        """Let the next pass wait for sends, and post its receive after the last computation.
+
+        Args:
+            sent: The rows of the sends.
+        """
+        self.rows.update(dict.fromkeys(_POSTED.values(), self.rows[COMPUTED]))
+        self.rows[COMPUTED] = [*self.rows[COMPUTED], *sent]
 
     def advance_alternately(self, block: FinishedBlock, first_row: int, pass_rows: dict[str, list[int]]) -> None:
         """Record that a block was stamped into the trace, of a pass that alternates with another pass.
@@ -63,9 +83,17 @@ class _State:
             first_row: The row of the trace that the block's first row became.
             pass_rows: The rows of this pass by port, to which the block's are added.
         """
-        if block.computed >= 0:
+        ends = [first_row + row for row in block.ends]
+        if block.link == BlockLink.BESIDE:  # the host launches nothing for either pass until it has read a number
+            self.rows[COMPUTED] = [*self.rows.get(COMPUTED, []), *([first_row + block.host] if block.host >= 0 else [])]
+        elif block.computed >= 0:
             self.rows[COMPUTED] = [first_row + block.computed]
-        pass_rows[OWN] = [first_row + row for row in block.ends]
+        if block.link == BlockLink.GATE:
+            self.rows[COMPUTED] = sorted({*self.rows.get(COMPUTED, []), *ends})
+        if ends and block.link != BlockLink.GPU:
+            pass_rows[OWN] = ends
+        if block.exchanged:
+            self.rows[EXCHANGED] = [first_row + row for row in block.exchanged]
         for name, row in block.last.items():
             self.rows[name] = [first_row + row]
         for name, row in block.keys.items():
@@ -85,8 +113,13 @@ def passes_of_chunk(model: Model, plan: ParallelPlan, chunk: stages.Chunk) -> tu
     return [item for unit in of_chunk for item in unit.forward], backward
 
 
-# Blocks of a pass, the prefix of their names, and the number of the micro-batch
-_PassBlocks = tuple[Sequence[FinishedBlock], str, int]
+class _Pass(NamedTuple):
+    """The blocks of a pass."""
+
+    blocks: Sequence[FinishedBlock]  # Blocks in order
+    kind: str  # Kind of the pass: "forward", "backward" or "weights"
+    prefix: str  # Prefix of their names
+    micro_batch: int  # Number of the micro-batch
 
 
 class Stage:
@@ -137,18 +170,20 @@ class Stage:
             self._stamp(self._gathering, f"step{step}/forward/")
             for number, work in enumerate(works):
                 # A paired work alternates with the one behind it, so the first of a pair waits for the second
-                alternates = work.is_paired or (number > 0 and works[number - 1].is_paired)
+                is_second = number > 0 and works[number - 1].is_paired
+                alternates = work.is_paired or is_second or bool(plan.overlap_ep)
                 blocks = self._block(work, alternates, is_first=number in firsts, is_last=number in lasts)
                 prefix = f"step{step}/{_PREFIX[work.kind]}/mb{work.micro_batch}/"
-                current = blocks, prefix, work.micro_batch
+                current = _Pass(blocks, work.kind, prefix, work.micro_batch)
                 if work.is_paired:
                     previous = current
-                elif alternates:
-                    # The backward pass begins with an exchange, beside which the forward pass' attention runs
-                    is_after_forward = works[number - 1].kind == "forward"
-                    self._stamp_alternately(*((current, previous) if is_after_forward else (previous, current)))
+                    continue
+                if alternates:
+                    sent = self._stamp_alternately(*([previous] if is_second else []), current)
                 else:
-                    self._stamp(*current)
+                    sent = self._stamp(blocks, prefix, work.micro_batch)
+                if self._waits_for_sends:
+                    self._state.wait_for_messages(sent)
             self._stamp(self._deferred(stages.micro_batches(plan)), f"step{step}/backward-weights/")
             self._stamp(self._ending, f"step{step}/optimizer/")
         return self._columns.table()
@@ -165,29 +200,42 @@ class Stage:
                 lasts[work.chunk] = number
         return set(firsts.values()), set(lasts.values())
 
-    def _stamp(self, blocks: Sequence[FinishedBlock], prefix: str, micro_batch: int = 0) -> None:
-        """Add blocks to the trace one after another, with a prefix of their names."""
+    def _stamp(self, blocks: Sequence[FinishedBlock], prefix: str, micro_batch: int = 0) -> list[int]:
+        """Add blocks to the trace one after another, with a prefix of their names; return the rows of their sends."""
+        sent: list[int] = []
         for block in blocks:
             after, tag = self._state.after(block), self._tag_of(micro_batch)
             first = self._columns.stamp(block.block, prefix, after=after, tag=tag)
             self._state.advance(block, first)
-            if self._waits_for_sends:
-                self._state.rows[SENT] = [first + row for row in block.sent]
+            sent += [first + row for row in block.sent]
+        return sent
 
-    def _stamp_alternately(self, *passes: _PassBlocks) -> None:
-        """Stamp the blocks of passes alternately, so that collectives of each overlap computations of the other."""
-        state, posted = self._state, self._state.rows.get(COMPUTED, [])
+    def _stamp_alternately(self, *passes: _Pass) -> list[int]:
+        """Stamp the blocks of passes in the order of their places; return the rows of their sends."""
+        state, sent = self._state, list[int]()
+        before = state.rows.get(COMPUTED, [])
+        posted: dict[str, list[int]] = {}
         own: list[dict[str, list[int]]] = [{} for _ in passes]
-        for blocks in zip_longest(*(blocks for blocks, _, _ in passes)):
-            for block, (_, prefix, micro_batch), rows in zip(blocks, passes, own, strict=True):
-                if block is not None:
-                    after, tag = state.after(block, rows), self._tag_of(micro_batch)
-                    first = self._columns.stamp(block.block, prefix, after=after, tag=tag)
-                    state.advance_alternately(block, first, rows)
+        ordered = sorted(
+            ((block.place, number, block) for number, each in enumerate(passes) for block in each.blocks),
+            key=lambda each: each[:2],
+        )
+        for place, number, block in ordered:
+            _, kind, prefix, micro_batch = passes[number]
+            if place >= pairs.TAIL:  # the receive of the next pass of the kind is posted when the layers are done
+                posted.setdefault(kind, own[number].get(OWN, before))
+            after, tag = state.after(block, own[number]), self._tag_of(micro_batch)
+            first = self._columns.stamp(block.block, prefix, after=after, tag=tag)
+            state.advance_alternately(block, first, own[number])
+            sent += [first + row for row in block.sent]
         # What follows waits for the ends of both passes
         ends = (*state.rows[COMPUTED], *(row for rows in own for row in rows.get(OWN, ())))
         state.rows[COMPUTED] = sorted(set(ends))
-        state.rows[_POSTED] = posted
+        for kind, port in _POSTED.items():
+            state.rows[port] = posted.get(kind) or next(iter(posted.values()), before)
+        if len(passes) == 1:
+            state.rows.update((key, rows) for key, rows in own[0].items() if key != OWN)
+        return sent
 
     def _tag_of(self, micro_batch: int) -> int:
         distinct = _PIPELINE_TAGS // self._tags_per_micro_batch
@@ -247,59 +295,91 @@ class Stage:
         key = kind, stage_pass.chunk, is_alternating, is_first, is_last, defers
         if key not in self._blocks:
             builder = BlockBuilder(self._ring, cuts=is_alternating)
+            parts = self._parts(kind, stage_pass.chunk, alternates=is_alternating, defers=defers)
             if kind == "forward":
-                self._forward(builder, stage_pass.chunk, is_first=is_first)
+                self._forward(builder, parts, stage_pass.chunk, is_first=is_first)
             else:
-                self._backward(builder, kind, stage_pass.chunk, is_last=is_last, defers=defers)
+                self._backward(builder, parts, kind, stage_pass.chunk, is_last=is_last)
             self._blocks[key] = builder.finish()
         return self._blocks[key]
 
-    def _forward(self, builder: BlockBuilder, chunk_number: int, *, is_first: bool) -> None:
+    def _forward(self, builder: BlockBuilder, parts: Sequence[PassPart], chunk_number: int, *, is_first: bool) -> None:
         """Add a forward pass of a chunk to a builder; is_first: the pass is the chunk's first one of the step."""
         replicas = self._replicas[chunk_number]
+        builder.begin(pairs.RECEIVE["forward"], BlockLink.GATE)
         self._receive(builder, chunk_number, is_forward=True)
-        for number, unit in enumerate(replicas.units):
-            begun, awaited = replicas.before_forward(number, is_first=is_first)
-            builder.add("", begun)
-            builder.wait(awaited)
-            builder.add(unit.layer, weights_casts(self._shard, unit.tensors) if is_first else [])
-            builder.add(unit.layer, unit.forward)
-            if unit.name == HEAD:
-                builder.add(unit.layer, step_end.after_loss(self._shard, replicas))
-            if unit.kept:
-                builder.note("outputs", _kept(unit))
-            builder.add(unit.layer, step_end.after_forward(self._shard, unit))
-        self._send(builder, chunk_number, is_forward=True)
-
-    def _backward(self, builder: BlockBuilder, kind: str, chunk_number: int, *, is_last: bool, defers: bool) -> None:
-        """Add a backward pass of a chunk; kind: "backward", or of a split pass "backward-data" or "weights"."""
-        # is_last: the pass is the chunk's last one of the step; defers: the gradient of the output layer's weights is
-        # left for the end of the step.
-        replicas = self._replicas[chunk_number]
-        if kind != "weights":
-            self._receive(builder, chunk_number, is_forward=False)
-        for number in reversed(range(len(replicas.units))):
-            unit = replicas.units[number]
-            if kind != "weights":  # products for weight gradients do not read parameters
-                begun, awaited = replicas.before_backward(number)
+        for part in parts:
+            unit = replicas.units[part.unit]
+            builder.begin(part.place, part.link)
+            if part.begins:
+                begun, awaited = replicas.before_forward(part.unit, is_first=is_first)
                 builder.add("", begun)
                 builder.wait(awaited)
-                loads, awaited = step_end.before_backward(self._shard, replicas.units, number)
+                builder.add(unit.layer, weights_casts(self._shard, unit.tensors) if is_first else [])
+            builder.add(unit.layer, part.items)
+            if part.ends and unit.name == HEAD:
+                builder.add(unit.layer, step_end.after_loss(self._shard, replicas))
+            if part.ends and unit.kept:
+                builder.note("outputs", _kept(unit))
+            builder.add(unit.layer, step_end.after_forward(self._shard, unit) if part.ends else [])
+        builder.begin(pairs.SEND["forward"], BlockLink.BESIDE)
+        self._send(builder, chunk_number, is_forward=True)
+
+    def _backward(
+        self, builder: BlockBuilder, parts: Sequence[PassPart], kind: str, chunk_number: int, *, is_last: bool
+    ) -> None:
+        """Add a backward pass of a chunk; kind: "backward", or of a split pass "backward-data" or "weights"."""
+        # is_last: the pass is the chunk's last one of the step
+        replicas = self._replicas[chunk_number]
+        builder.begin(pairs.RECEIVE["backward"], BlockLink.GATE)
+        if kind != "weights":
+            self._receive(builder, chunk_number, is_forward=False)
+        for part in parts:
+            unit = replicas.units[part.unit]
+            builder.begin(part.place, part.link)
+            if part.begins and kind != "weights":  # products for weight gradients do not read parameters
+                begun, awaited = replicas.before_backward(part.unit)
+                builder.add("", begun)
+                builder.wait(awaited)
+                loads, awaited = step_end.before_backward(self._shard, replicas.units, part.unit)
                 builder.add("", loads)
                 builder.wait(awaited)
-            items = unit.backward
-            if kind != "backward" or (defers and unit.name == HEAD):
-                items = only(items, weights=kind == "weights")
-            builder.add(unit.layer, items)
-            if kind != "backward-data":
+            for item in part.items:
+                builder.add(unit.layer, [item])
+                if part.is_divided:
+                    builder.end_row()
+            if part.ends and kind != "backward-data":
                 if unit.name == "attention":  # the first of its layer, the MLP is the last
-                    builder.note("inputs", _kept(replicas.units[number + 1]))
-                builder.add("", replicas.after_backward(number, is_last=is_last))
+                    builder.note("inputs", _kept(replicas.units[part.unit + 1]))
+                builder.add("", replicas.after_backward(part.unit, is_last=is_last))
         if kind != "backward-data":
             builder.add("", replicas.after_micro_batch())
             builder.wait(replicas.awaited_after_micro_batch())
         if kind != "weights":
+            builder.begin(pairs.SEND["backward"], BlockLink.BESIDE)
             self._send(builder, chunk_number, is_forward=False)
+
+    def _parts(self, kind: str, chunk_number: int, *, alternates: bool, defers: bool) -> list[PassPart]:
+        """Return the parts of a pass: those of `pairs` if it alternates with another pass, else whole units."""
+        # defers: the gradient of the output layer's weights is left for the end of the step.
+        units = self._replicas[chunk_number].units
+        if defers:
+            units = [
+                unit._replace(backward=only(unit.backward, weights=False)) if unit.name == HEAD else unit
+                for unit in units
+            ]
+        if alternates:
+            # Output layers whose parameters are gathered keep their turn among the gathers
+            of_kind = pairs.forward_parts if kind == "forward" else pairs.backward_parts
+            return of_kind(units, moves_output=not self._replicas[chunk_number].shares_parameters)
+        numbers = range(len(units)) if kind == "forward" else reversed(range(len(units)))
+        halves = {
+            "forward": lambda unit: unit.forward,
+            "backward": lambda unit: unit.backward,
+            "backward-data": lambda unit: only(unit.backward, weights=False),
+            "weights": lambda unit: only(unit.backward, weights=True),
+        }
+        return [PassPart(0, BlockLink.BOTH, halves[kind](units[number]), number) for number in numbers]
 
     def _receive(self, builder: BlockBuilder, chunk_number: int, *, is_forward: bool) -> None:
         """Add the receive with which a pass of a chunk begins, unless it begins at an end of the model."""
@@ -309,8 +389,8 @@ class Stage:
         slot = self._chunks[chunk_number].slot
         # The boundary between two slices has the number of the earlier slice, the same at sender and receiver
         tag = self._tag(slot - 1 if is_forward else slot, is_forward=is_forward)
-        ports: Iterable[str] = (COMPUTED if self._waits_for_sends else _POSTED,)
-        builder.receive("pp:receive", self._message_bytes, self._npu_of(source), tag, ports)
+        posted = _POSTED["forward" if is_forward else "backward"]
+        builder.receive("pp:receive", self._message_bytes, self._npu_of(source), tag, (posted,))
         if self._plan.scatter_gather and not self._plan.sequence_parallel:
             shard = self._shard
             builder.add("", all_gather(shard, "received", shard.tokens * shard.model.hidden))

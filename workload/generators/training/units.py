@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from nadi.et import CollectiveCommType
+from nadi.workload.compute.operators import Operator
 from nadi.workload.generators.memory.states import layer_activations
 from nadi.workload.generators.models import architecture
 from nadi.workload.generators.models.architecture import Weights
@@ -104,7 +105,8 @@ def _unit(shard: Shard, name: str, forward: Items, backward: Items, weights_list
 #
 # Neither uses FP8: Megatron-LM's output layer is not a layer of Transformer Engine (core/models/gpt/gpt_model.py:
 # tensor_parallel.ColumnParallelLinear), and DeepSeek-V3 keeps both in BF16 (arXiv 2412.19437, section 3.3.1). Therefore
-# their products and gathers use the data type of activations.
+# their products and gathers use the data type of activations. With `fp8_output` the output layer is one of Transformer
+# Engine in FP8 (core/extensions/transformer_engine.py, TELMHeadColumnParallelLinear, since Megatron-Core 0.18).
 
 
 _LOSS_BYTES = 4  # Bytes per logit in the loss (FP32)
@@ -142,13 +144,13 @@ def head(shard: Shard) -> Items:
     """
     # The loss needs three all-reduces of one number per token: the largest logit, the target's logit, and the sum of
     # exponentials (Megatron-LM, core/tensor_parallel/cross_entropy.py).
-    h = shard.model.hidden
+    h, is_fp8 = shard.model.hidden, shard.plan.fp8_output
     kind = CollectiveCommType.ALL_REDUCE
     sums = [] if shard.plan.tp == 1 else [GroupCollective("loss/tp:all-reduce", kind, shard.tokens * _LOSS_BYTES, "tp")]
     return [
         Compute("head-norm", (shard.operator("norm", shard.rows, h),)),
-        *enter(shard, "head", h, quantised=False),
-        Compute("head", (shard.operator("gemm", shard.tokens, shard.vocabulary, h),)),
+        *enter(shard, "head", h, quantised=is_fp8),
+        Compute("head", (_output_product(shard, shard.tokens, shard.vocabulary, h),)),
         *sums,
         Compute("loss", (shard.operator("cross-entropy", shard.tokens, shard.vocabulary),)),
         *sums,
@@ -163,9 +165,14 @@ def head_backward(shard: Shard) -> Items:
         shard: A GPU's share of the model under the parallel plan.
     """
     h, m, v = shard.model.hidden, shard.tokens, shard.vocabulary
-    data, weights = shard.operator("gemm", m, h, v), shard.operator("gemm", v, h, m)
-    items, key = enter_backward(shard, "head", h, (data,), (weights,), quantised=False)
+    data, weights = _output_product(shard, m, h, v), _output_product(shard, v, h, m)
+    items, key = enter_backward(shard, "head", h, (data,), (weights,), quantised=shard.plan.fp8_output)
     return [*items, Compute("head-norm", (shard.operator("norm-backward", shard.rows, h),), waiting(key))]
+
+
+def _output_product(shard: Shard, *shape: int) -> Operator:
+    """Return a product of the output layer, as of `Shard.gemm`."""
+    return Operator("gemm", shape, shard.plan.dtype if shard.plan.fp8_output else shard.activation_dtype)
 
 
 def prediction(shard: Shard) -> Items:
