@@ -183,16 +183,18 @@ def test_many_bytes_take_the_bandwidth_and_few_take_the_latencies():
 @pytest.mark.parametrize(("values", "published_ms"), [(100 << 20, 0.275), (1 << 30, 2.774), (4 << 30, 11.097)])
 def test_kernels_that_load_values_one_by_one_take_as_long_as_published(values, published_ms):
     # torch's conversions from BF16 to FP32 in PaddlePaddle/Paddle#76988
-    time_ps = roofline_ps(Operator("unvectorised", (values, 1), "bf16"), find_gpu("b200"), Efficiencies())
+    time_ps = roofline_ps(
+        compute.Operator("unvectorised", (values, 1), "bf16"), compute.find_gpu("b200"), compute.Efficiencies()
+    )
     assert time_ps / 1e9 == pytest.approx(published_ms, rel=0.03)
 
 
 def test_passes_of_such_kernels_follow_each_other_and_memory_may_bound_them():
     one, two = (roofline(f"unvectorised 1000000000x{passes} bf16") for passes in (1, 2))
     assert two == pytest.approx(2 * one, rel=1e-4)
-    gpu, efficiencies = find_gpu("v100"), Efficiencies()
+    gpu, efficiencies = compute.find_gpu("v100"), compute.Efficiencies()
     bounded_by_memory = [
-        roofline_ps(Operator(kind, shape, "fp32"), gpu, efficiencies)
+        roofline_ps(compute.Operator(kind, shape, "fp32"), gpu, efficiencies)
         for kind, shape in (("unvectorised", (10**9, 1)), ("elementwise", (10**9, 1, 1)))
     ]
     assert bounded_by_memory[0] == pytest.approx(bounded_by_memory[1], rel=1e-9)
@@ -200,7 +202,11 @@ def test_passes_of_such_kernels_follow_each_other_and_memory_may_bound_them():
 
 def test_fused_products_of_experts_have_tiles_of_256():
     def time_ps(n, k):
-        return roofline_ps(Operator("fused-expert-gemm", (2, 32768, n, k), "fp8"), find_gpu("gb200"), Efficiencies())
+        return roofline_ps(
+            compute.Operator("fused-expert-gemm", (2, 32768, n, k), "fp8"),
+            compute.find_gpu("gb200"),
+            compute.Efficiencies(),
+        )
 
     # 2,880 columns take the twelve tiles of 3,072, and 2,880 bytes of a row the steps of 2,944
     assert time_ps(2880, 2880) == pytest.approx(time_ps(3072, 2944), rel=0.01)
