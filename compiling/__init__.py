@@ -1,8 +1,8 @@
 """Compilation, caching and loading of kernels; independent of simulation.
 
 `compiler` and `primitives` configure Numba's compiler and extend it with records and machine instructions.
-`kernel_sources` lists the source files of kernels, `kernel_cache` is the folder of compiled kernels, and `machine_code`
-writes, loads and calls them. `decorators` has what code with kernels uses.
+`kernel_cache` is the folder of compiled kernels and lists the source files that name it, and `machine_code` writes,
+loads and calls them. `decorators` has what code with kernels uses.
 """
 
 import textwrap

@@ -10,7 +10,7 @@ an object that stands for the function, and asks `compiling.compiler` for Numba'
 object's type. Kernels that were compiled before are loaded from the cache (`compiling.machine_code`).
 
 The cache folder is named by a hash of all kernel sources and of the options that change code
-(`compiling.kernel_sources`). `NADI_CACHE_DIR` moves it (a node-local folder on a cluster). What is loaded from it is
+(`compiling.kernel_cache`). `NADI_CACHE_DIR` moves it (a node-local folder on a cluster). What is loaded from it is
 run, so a folder that others can write to is not used (`compiling.kernel_cache`).
 `NUMBA_DISABLE_JIT=1` runs the same source as plain Python.
 """

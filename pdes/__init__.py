@@ -12,6 +12,7 @@ None of them imports Numba when it is imported.
 """
 
 from nadi.pdes import fidelity
+from nadi.pdes.construction import build_world
 from nadi.pdes.construction.domains import may_replay
 from nadi.pdes.construction.layout import Simulation, Snapshot
 from nadi.pdes.construction.settings import (
@@ -23,14 +24,12 @@ from nadi.pdes.construction.settings import (
     Settings,
     SharedBuffer,
 )
-from nadi.pdes.construction.worlds import build_world
-from nadi.pdes.core.errors import RunError
-from nadi.pdes.core.inputs import Setting, setting, settings_of
+from nadi.pdes.core import RunError, Setting, setting, settings_of
 from nadi.pdes.core.state import LONGEST_RUN_PS
 from nadi.pdes.driver import OpenNetwork, run
 from nadi.pdes.fidelity import Fidelity, NetworkModel
 from nadi.pdes.network import balancing, disciplines
 from nadi.pdes.nic import congestion
+from nadi.pdes.outcomes import KeptRows, Results
 from nadi.pdes.outcomes.outcome import COUNTERS, LINK_COLUMNS, MAX_LINES
-from nadi.pdes.outcomes.results import KeptRows, Results
 from nadi.pdes.outcomes.stall import TOO_LATE_TEXT

@@ -5,34 +5,30 @@ from dataclasses import replace
 
 import numpy as np
 
-from nadi.pdes.checkpoint.packets import follow_queues, wait_on_links
-from nadi.pdes.checkpoint.saved_state import Checkpoints
+from nadi.pdes import workers
+from nadi.pdes.checkpoint import Checkpoints
 from nadi.pdes.checkpoint.saver import Saver, reused
+from nadi.pdes.checkpoint.whole_fabric import follow_queues, wait_on_links
+from nadi.pdes.construction import build_lps, build_world
 from nadi.pdes.construction.constants import all_hooks
 from nadi.pdes.construction.layout import Layout, Outboxes, Progress, Simulation
 from nadi.pdes.construction.settings import Settings
-from nadi.pdes.construction.worlds import build_lps, build_world
-from nadi.pdes.core.errors import RunError
-from nadi.pdes.core.inputs import Graph, Program
-from nadi.pdes.core.jit import Directory, compile_for, hook_address
-from nadi.pdes.core.memory import zeros
+from nadi.pdes.core import Graph, Program, RunError
+from nadi.pdes.core.jit import Directory, compile_for, hook_address, zeros
 from nadi.pdes.core.packet import pair_source, tag_lane
 from nadi.pdes.core.state import FAILED, FULL, INF
-from nadi.pdes.fidelity.contract import MessageReport, check_message
+from nadi.pdes.fidelity import MessageReport, check_message
 from nadi.pdes.messages import message_loop
-from nadi.pdes.messages.message_loop import TOO_LATE, next_message_event_ps, post_from_outside, work_messages
 from nadi.pdes.nic.pacing import control_of, has_shares
+from nadi.pdes.outcomes import Results, simulated_hops
 from nadi.pdes.outcomes.outcome import LpResults, check, outcome_of, results
-from nadi.pdes.outcomes.results import Results, simulated_hops
 from nadi.pdes.outcomes.stall import TOO_LATE_TEXT, failed_queue_pair
-from nadi.pdes.reuse.records import Records
+from nadi.pdes.reuse import Records
 from nadi.pdes.reuse.recurrence import Recurrence, may_recur
 from nadi.pdes.reuse.replay import Replay
 from nadi.pdes.workers import team as tm
 from nadi.pdes.workers.batches import no_batches
-from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace, SingleProcess
 from nadi.pdes.workers.other_teams import OTHER_TEAMS
-from nadi.pdes.workers.worker_pool import WorkerPool, begin_messages, compile_kernels, make_room
 
 
 def run(
@@ -49,7 +45,7 @@ def run(
         threads: Number of workers that share the LPs; one at message level.
         checkpoints: Checkpoints that the run writes and continues from; None = no checkpoints.
     """
-    alone = SingleProcess([lp.part for lp in sim.lps])
+    alone = workers.SingleProcess([lp.part for lp in sim.lps])
     return _run(sim.layout, sim.program, sim.settings, alone, threads, progress, sim, checkpoints)
 
 
@@ -57,7 +53,7 @@ def run_divided(
     layout: Layout,
     program: Program,
     settings: Settings,
-    mailbox: Mailbox,
+    mailbox: workers.Mailbox,
     threads: int = 1,
     progress: Progress | None = None,
     checkpoints: Checkpoints | None = None,
@@ -83,7 +79,7 @@ def _run(
     layout: Layout,
     program: Program,
     settings: Settings,
-    mailbox: Mailbox,
+    mailbox: workers.Mailbox,
     threads: int,
     progress: Progress | None,
     built: Simulation | None = None,
@@ -94,7 +90,7 @@ def _run(
     resumes = checkpoints is not None and checkpoints.resumed is not None
     if layout.reuses and checkpoints is not None and not reused(checkpoints):
         layout.reuses, built = False, None
-    compile_s = compile_kernels(layout, settings)
+    compile_s = workers.compile_kernels(layout, settings)
     trace = np.asarray(program.trace_of_npu)
     own_trace = trace[np.isin(layout.owner[: len(trace)], mailbox.lps(layout)) & (trace >= 0)]
     nodes_total = mailbox.sum(int(np.diff(program.trace_ptr)[own_trace].sum()))
@@ -102,7 +98,7 @@ def _run(
 
     is_first = True
 
-    def share(place: ProcessPlace) -> LpResults:
+    def share(place: workers.ProcessPlace) -> LpResults:
         """Run the LPs of one process, which `place` lists, and return their LpResults; seconds gets the wall times."""
         # a second run, after a disturbance, needs worlds of its own
         if built is not None and is_first and place.post is None:
@@ -118,17 +114,17 @@ def _run(
             saver.restore(place.team)
             resumed_hops = simulated_hops(sum(int(lp.world.net.count.hops) for lp in sim.lps), records.counts())
         recurrence = Recurrence(sim, place.team, records) if may_recur(sim) else None
-        workers = WorkerPool(sim, place, progress, nodes_total, saver, recurrence)
+        pool = workers.WorkerPool(sim, place, progress, nodes_total, saver, recurrence)
         seconds["setup_s"] = time.perf_counter() - begun - compile_s + (built.setup_s if built else 0.0)
         with mailbox.windows():
             started = time.perf_counter()
-            workers.run()
+            pool.run()
             seconds["wall_s"] = time.perf_counter() - started
         for lp in sim.lps:
             if lp.replay:
                 lp.replay.finish()
-        seconds["first_event_s"] = workers.first_event_s
-        return replace(outcome_of(sim), workers=workers.times(), reuse=records.counts(), resumed_hops=resumed_hops)
+        seconds["first_event_s"] = pool.first_event_s
+        return replace(outcome_of(sim), workers=pool.times(), reuse=records.counts(), resumed_hops=resumed_hops)
 
     total, own = mailbox.everywhere(layout, threads, share)
     if total.is_disturbed:
@@ -148,7 +144,7 @@ def _run(
 
 
 class OpenNetwork:
-    """A Network (pdes/fidelity/contract.py) of a model with links."""
+    """A Network (pdes/fidelity/__init__.py) of a model with links."""
 
     def __init__(self, graph: Graph, rows: Program, settings: Settings) -> None:
         """Build the network; rows: a program of rows without work that never start, as many as messages may be open.
@@ -158,9 +154,9 @@ class OpenNetwork:
         self._sim = build_world(graph, rows, settings)
         (self._lp,) = self._sim.lps
         self._by_message = settings.fidelity.hooks.act is not None
-        compile_kernels(self._sim.layout, self._sim.settings)
+        workers.compile_kernels(self._sim.layout, self._sim.settings)
         if self._by_message:
-            begin_messages(self._lp, self._sim.settings)
+            workers.begin_messages(self._lp, self._sim.settings)
         self._team = tm.team_in(zeros(tm.team_words(1)))
         tm.found_team(self._team, self._sim.layout.grid_ps, self._sim.layout.lookahead_ps, pool_size=1)
         addresses = np.array([self._lp.address], np.int64)
@@ -187,8 +183,8 @@ class OpenNetwork:
             raise RunError(f"npu {src} has {self._sim.program.trace_ptr[1]:,} messages under way; expected fewer")
         row = self._free[src].pop()
         self._lp.world.rows.finish[self._lp.row_ptr[src] + row] = -1
-        while post_from_outside(self._lp.address, src, dst, row, size_bytes, self.now_ps) == FULL:
-            make_room(self._lp)
+        while message_loop.post_from_outside(self._lp.address, src, dst, row, size_bytes, self.now_ps) == FULL:
+            workers.make_room(self._lp)
         worker, state = self._team.workers[0], self._team.state
         # the window that is next, or under way, must not begin after this message
         begun = state if worker.stage == tm.ALL else worker
@@ -200,7 +196,7 @@ class OpenNetwork:
     def next_event_ps(self) -> int | None:
         """Return a time before which nothing happens, by packets the begin of a cell; None = nothing is left."""
         if self._by_message:
-            time_ps = next_message_event_ps(self._lp.address)
+            time_ps = message_loop.next_message_event_ps(self._lp.address)
         else:
             worker, state = self._team.workers[0], self._team.state
             time_ps = int(state.begin_ps if worker.stage == tm.ALL else worker.begin_ps)
@@ -210,12 +206,12 @@ class OpenNetwork:
         """Do all that happens before until_ps, by packets to the end of its cell, and return what messages did then."""
         while (next_ps := self.next_event_ps()) is not None and next_ps < until_ps:
             if self._by_message:
-                status = work_messages(self._lp.address, INF, until_ps)
+                status = message_loop.work_messages(self._lp.address, INF, until_ps)
             else:
                 status = tm.work(self._context.address, 0, INF, 0)
             if status == FULL:
-                make_room(self._lp)
-            elif self._by_message and status == TOO_LATE:
+                workers.make_room(self._lp)
+            elif self._by_message and status == message_loop.TOO_LATE:
                 raise RunError(TOO_LATE_TEXT)
             elif not self._by_message and status == FAILED:
                 raise RunError(failed_queue_pair(self._sim, self._lp))
@@ -258,7 +254,7 @@ def compile_all() -> float:
 
 def compile_entries() -> None:
     """Compile or load the kernels that Python calls."""
-    compile_kernels()
+    workers.compile_kernels()
     compile_for(message_loop.work_messages, 0, 0, 0)
     compile_for(message_loop.post_from_outside, 0, 0, 0, 0, 0, 0)
     compile_for(message_loop.next_message_event_ps, 0)

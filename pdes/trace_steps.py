@@ -12,7 +12,7 @@ from nadi.pdes.core.state import (
     ROW_STARTED,
     SLOWDOWN_UNIT,
 )
-from nadi.pdes.network.faults import slowed
+from nadi.pdes.network.routing import slowed
 from nadi.pdes.npu.contention import begin_work, change_pace
 from nadi.pdes.npu.trace import (
     KIND_COLLECTIVE,

@@ -9,11 +9,10 @@ one grid.
 
 import numpy as np
 
+from nadi.pdes.core import algorithms, state
 from nadi.pdes.core.jit import call_hook, inline, load_unaligned, outline, prefetch
-from nadi.pdes.core.queues import CARRY_IN, SET_DOWN, carry
-from nadi.pdes.core.state import DONE, FAILED, FULL, GOING_ON, INF, NEED_REPLAY, SENT, SIDES, world_at
+from nadi.pdes.core.packet import WORD_BYTES, arrived, crossing
 from nadi.pdes.network.batch import blocks_short
-from nadi.pdes.network.boundary import WORD_BYTES, arrived, crossing
 from nadi.pdes.network.link import deliver, far_release_due, inbox_of, prefetch_inbox, reach, release, release_due, wait
 from nadi.pdes.network.switch import switches_window
 from nadi.pdes.npu.npu_window import npus_window
@@ -32,9 +31,9 @@ def earliest(net):
     soonest = ctl.soonest_ps
     for node in range(net.next_time.shape[0]):
         soonest = min(soonest, net.next_time[node])
-    for ahead in range(SIDES):
+    for ahead in range(state.SIDES):
         # packets of an inbox are not sorted, so their cell counts
-        if ctl.pending[ctl.side + ahead & SIDES - 1] == 1:
+        if ctl.pending[ctl.side + ahead & state.SIDES - 1] == 1:
             soonest = min(soonest, ctl.now_ps + ahead * net.ctl.cell_ps)
     return soonest
 
@@ -49,7 +48,7 @@ def open_cell(net, begin_ps):
     """
     ctl = net.ctl
     ctl.now_ps = begin_ps
-    ctl.side = begin_ps // net.ctl.cell_ps & (SIDES - 1)
+    ctl.side = begin_ps // net.ctl.cell_ps & (state.SIDES - 1)
     ctl.cell_open = 1
     ctl.outer_done = 0
 
@@ -73,7 +72,7 @@ def open_window(net, begin_ps, number):
     ctl.cell_open = 0
     for each in range(net.const.lists):  # empty the halves of the outbox that this window writes
         net.outbox[net.out_at[2 * each + ctl.parity]] = 0
-    ctl.out_soonest_ps = INF
+    ctl.out_soonest_ps = state.INF
 
 
 @inline
@@ -109,7 +108,7 @@ def take_in(net):
                 prefetch(net.tx, link_of(net, number, half, i + 2 * AHEAD), 0)
                 prefetch_inbox(net, link_of(net, number, half, i + AHEAD))
             p = crossing(net, half, i)
-            carry(net, CARRY_IN, p)
+            algorithms.carry(net, algorithms.CARRY_IN, p)
             ready = load_unaligned(p)
             link = link_of(net, number, half, i)
             if ready < reach(net):
@@ -118,7 +117,7 @@ def take_in(net):
             else:
                 ctl.soonest_ps = min(ctl.soonest_ps, ready)
                 at = wait(net, link, ready, load_unaligned(p + 8), load_unaligned(p + 16), load_unaligned(p + 24))
-            carry(net, SET_DOWN, at)
+            algorithms.carry(net, algorithms.SET_DOWN, at)
             ctl.in_at = i + 1
         ctl.in_at = 0
         ctl.in_list += 1
@@ -188,7 +187,7 @@ def window(world_address, begin_ps, number):
     # Returns DONE, SENT (everything for other teams is sent: call again for the rest), FULL (a pool is too small: make
     # room and call again) or FAILED (a queue pair gave up); packet-hops, events and trace rows of this call; and after
     # DONE, the packet-hops of the whole window and the LP's earliest event; after SENT, a bound of it.
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net = world.net
     ctl = net.ctl
     hops, events = net.count.hops, net.count.events
@@ -196,46 +195,46 @@ def window(world_address, begin_ps, number):
     end = begin_ps + net.const.lookahead_ps
     if ctl.window_open == 0:
         open_window(net, begin_ps, number)
-    soonest = INF
-    status = GOING_ON
+    soonest = state.INF
+    status = state.GOING_ON
     if ctl.is_disturbed == 1:  # the run begins again (pdes.driver)
         ctl.window_open = 0
-        return DONE, np.int64(0), np.int64(0), np.int64(0), np.int64(0), INF
+        return state.DONE, np.int64(0), np.int64(0), np.int64(0), np.int64(0), state.INF
     if ctl.outer_done == 0 and (take_in(net) or (far_release_due(net) and release(net))):
-        status = FULL
-    while status == GOING_ON:
+        status = state.FULL
+    while status == state.GOING_ON:
         if ctl.cell_open == 0:
             soonest = earliest(net)
             if soonest >= end:
-                status = DONE
+                status = state.DONE
                 break
             open_cell(net, soonest // ctl.cell_ps * ctl.cell_ps)
             if ctl.fault_ps <= ctl.now_ps:
                 call_hook(net.hooks.make_changes, world_address)
         if act(world, world_address):
-            status = FULL
+            status = state.FULL
         elif ctl.outer_done == 0:
             ctl.outer_done = 1
             if stops(net, end):
-                status = SENT
+                status = state.SENT
         else:
             ctl.pending[ctl.side] = 0  # its inboxes are empty
             ctl.cell_open = 0
             if ctl.failed_queue_pair >= 0:
-                status = FAILED
+                status = state.FAILED
             elif ctl.due_replays > 0 or ctl.changes_cell == 1 or may_lengthen(net):
-                ctl.need = NEED_REPLAY
-                status = FULL
-    if status == DONE:
+                ctl.need = state.NEED_REPLAY
+                status = state.FULL
+    if status == state.DONE:
         # packets that wait for another LP must go out in the window before the one in which they arrive
         ctl.next_ps = min(soonest, ctl.out_soonest_ps)
-        if ctl.far_soonest_ps < INF:
+        if ctl.far_soonest_ps < state.INF:
             ctl.next_ps = min(ctl.next_ps, ctl.far_soonest_ps - net.const.lookahead_ps)
         ctl.cost += net.count.hops
         ctl.window_open = 0
         net.count.windows += 1
-    elif status == SENT:
+    elif status == state.SENT:
         # a bound: `end`, or INF if nothing is known
-        is_next = ctl.out_soonest_ps < end + ctl.cell_ps or ctl.pending[ctl.side + 1 & SIDES - 1] == 1
-        ctl.next_ps = end if is_next else INF
+        is_next = ctl.out_soonest_ps < end + ctl.cell_ps or ctl.pending[ctl.side + 1 & state.SIDES - 1] == 1
+        ctl.next_ps = end if is_next else state.INF
     return status, net.count.hops - hops, net.count.events - events, left - ctl.rows_left, ctl.cost, ctl.next_ps

@@ -17,13 +17,13 @@ import typer
 from mkdocs.structure.files import File
 
 from nadi.cli.commands import build_app
-from nadi.compiling import kernel_sources
+from nadi.compiling import kernel_cache
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.sections import SETTINGS, given_default
 from nadi.configuration.work import WorkloadSection
 from nadi.energy import table_documentation as energy_table
 from nadi.pdes.core.declared import saved_arrays
-from nadi.pdes.core.rows.row import Word, kinds_of_rows
+from nadi.pdes.core.rows import Word, kinds_of_rows
 from nadi.pdes.kernels import Row, WordKind
 from nadi.simulation.network_settings import documentation as fidelities
 from nadi.simulation.schemas import documentation as result_columns
@@ -120,7 +120,7 @@ def _shown(value: Any) -> str:
 
 def engine_rows() -> str:
     """Return the sections of the data dictionary for all rows that kernels use."""
-    for module in kernel_sources.modules():
+    for module in kernel_cache.modules():
         importlib.import_module(module)
     return documentation_of_rows(kinds_of_rows())
 

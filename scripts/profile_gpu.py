@@ -534,7 +534,7 @@ def _softmax_backward(bench: Bench, rows: int, columns: int) -> Callable[[], Any
 
 
 def elementwise(bench: Bench) -> Iterator[Case]:
-    """Yield one read and one write (activation), two reads and one write (residual), and dropout with its mask.
+    """Yield one read and one write (activation), two reads and one write (residual), dropout, and loads one by one.
 
     Args:
         bench: The device, and the table that measurements fill.
@@ -544,6 +544,11 @@ def elementwise(bench: Bench) -> Iterator[Case]:
 
         def activation(values: int = values) -> Callable[[], Any]:
             x, out = bench.tensor(values), bench.tensor(values)
+            return lambda: torch.sigmoid(x, out=out)
+
+        def converted(values: int = values) -> Callable[[], Any]:
+            # The result has another data type, so that the kernel converts each value that it stores
+            x, out = bench.tensor(values), bench.tensor(values).float()
             return lambda: torch.sigmoid(x, out=out)
 
         def residual(values: int = values) -> Callable[[], Any]:
@@ -557,6 +562,7 @@ def elementwise(bench: Bench) -> Iterator[Case]:
         yield Case("dropout", (values, 1, 1), "bf16", dropout, 0, 5.0 * values)
         yield Case("elementwise", (values, 1, 1), "bf16", activation, 0, 4.0 * values)
         yield Case("elementwise", (values, 2, 1), "bf16", residual, 0, 6.0 * values)
+        yield Case("unvectorised", (values, 1), "bf16", converted, 0, 6.0 * values)
 
 
 def casts(bench: Bench) -> Iterator[Case]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from nadi.et import TraceTable
-    from nadi.pdes.fidelity.contract import Network
+    from nadi.pdes.fidelity import Network
     from nadi.topologies import Graph
     from nadi.workload import Plans, TraceSet
     from nadi.workload.generators.models import Model
@@ -315,7 +315,7 @@ def open_network(topology: "Mapping[str, Any] | Graph | nx.Graph[Any] | str", **
         network: Keys of [network] of a run file, such as `fidelity="flow"`; without `fidelity`, packets.
 
     Returns:
-        A network with the methods of `pdes.fidelity.contract.Network`: `post` sends a message at the time `now_ps`,
+        A network with the methods of `pdes.fidelity.Network`: `post` sends a message at the time `now_ps`,
         `next_event_ps` is when something happens next, and `advance` returns what messages did up to a time. They raise
         ValueError for NPUs that do not exist, and pdes.RunError if the network fails.
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
-from nadi.inputs.arrow import numpy_column
+from nadi.inputs.arrays import numpy_column
 from nadi.insight.metrics import METRICS, metrics_of
 from nadi.insight.network import tiers as tiers_of
 from nadi.insight.node_times import CollectiveKey, collectives_by_key

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi import topologies
-from nadi.inputs.arrays import Float64, Int64
-from nadi.inputs.arrow import numpy_column
+from nadi.inputs.arrays import Float64, Int64, numpy_column
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.insight.runs import Run
 

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from nadi.errors import ConfigError
 from nadi.et import topological_order
 from nadi.et.statistics import waited_micros
-from nadi.inputs.arrays import Int64, positions
-from nadi.inputs.arrow import arrow_numbers, numpy_column
+from nadi.inputs.arrays import Int64, arrow_numbers, numpy_column, positions
 from nadi.inputs.units import PS_PER_US
 from nadi.insight.runs import Run
 from nadi.simulation import schemas

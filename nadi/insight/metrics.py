@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nadi.errors import ConfigError
 from nadi.et.statistics import percentile
-from nadi.inputs.arrow import arrow_texts, numpy_column
+from nadi.inputs.arrays import arrow_texts, numpy_column
 from nadi.insight.network import percentiles, size_classes
 from nadi.insight.runs import Run, energy_of
 from nadi.simulation.schemas import COLLECTIVES, COMMUNICATION_AXES, FLOWS, LINKS, NPUS, STEP_CATEGORIES

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
 from nadi.et.statistics import percentile
-from nadi.inputs.arrays import Int64
-from nadi.inputs.arrow import numpy_column
+from nadi.inputs.arrays import Int64, numpy_column
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import FLOWS, LINKS, MARKS, PAUSES, QUEUES, SAMPLES, Schema
 from nadi.topologies import Graph, TopologyError, next_links

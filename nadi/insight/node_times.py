@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from nadi.inputs.arrays import Int32, Int64, Mask
-from nadi.inputs.arrow import numpy_column
+from nadi.inputs.arrays import Int32, Int64, Mask, numpy_column
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.pdes import LinkFault
 from nadi.topologies import Graph

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from nadi.inputs.arrays import Float64, Int32, Int64
-from nadi.inputs.arrow import arrow_texts, arrow_words
+from nadi.inputs.arrays import Float64, Int32, Int64, arrow_texts, arrow_words
 from nadi.inputs.units import PS_PER_S, format_time
 from nadi.insight import node_times, work_metrics
 from nadi.insight.step_times import names_an_axis, step_times

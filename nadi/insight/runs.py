@@ -11,7 +11,7 @@ import numpy as np
 from nadi import energy
 from nadi.configuration.run_config import RunConfig, validated
 from nadi.errors import ConfigError
-from nadi.inputs.arrow import numpy_column
+from nadi.inputs.arrays import numpy_column
 from nadi.inputs.files import shown
 from nadi.inputs.units import PS_PER_MS, PS_PER_S, short
 from nadi.pdes import NetworkModel, fidelity

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from nadi.errors import ConfigError
-from nadi.inputs.array_files import DamagedFileError, read_arrays, seal_of, write_arrays
+from nadi.inputs.arrays import DamagedFileError, read_arrays, seal_of, write_arrays
 from nadi.inputs.units import format_bytes
 from nadi.pdes import parallel
 

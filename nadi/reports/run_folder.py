@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from nadi import __version__, pdes
-from nadi.inputs.arrays import Int64, UInt64
-from nadi.inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
+from nadi.inputs.arrays import Int64, UInt64, arrow_numbers, arrow_texts, arrow_words, numpy_column
 from nadi.insight.node_times import node_rows, npu_blocks
 from nadi.insight.questions import error_bars_of
 from nadi.insight.run_analysis import ClosedFormKey, RunAnalysis, analyse_rank, collectives_table, merge_ranks

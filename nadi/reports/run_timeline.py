@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
-from nadi.inputs.arrays import Int64
-from nadi.inputs.arrow import arrow_numbers, numpy_column
+from nadi.inputs.arrays import Int64, arrow_numbers, numpy_column
 from nadi.insight.explanation import axis_of, senders_of
 from nadi.insight.link_load import link_load
 from nadi.insight.runs import Run

@@ -6,7 +6,7 @@ passed. The delay makes the proxy take the closed form if all members begin at o
 after the last one begins. Collectives that share NVLinks do not slow each other down, and NVLinks carry only the
 messages of proxies.
 
-Coupled flows (pdes/messages/flows/coupled.py) replace the messages of a collective; this module decides which ones of a
+Coupled flows (pdes/messages/coupled.py) replace the messages of a collective; this module decides which ones of a
 run, and computes their times alone.
 """
 

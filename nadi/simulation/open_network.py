@@ -5,7 +5,7 @@ import heapq
 import numpy as np
 
 from nadi import pdes, topologies
-from nadi.pdes.fidelity.contract import MessageReport, Network, check_message
+from nadi.pdes.fidelity import MessageReport, Network, check_message
 from nadi.simulation.closed_forms.advancing.equivalence import MessageKeys
 from nadi.simulation.closed_forms.lone_message import message_times
 from nadi.topologies import Graph
@@ -38,7 +38,7 @@ def _rows(num_npus: int) -> Program:
 
 
 class IdleNetwork:
-    """A Network (pdes/fidelity/contract.py) of a model without links: a message takes its time alone.
+    """A Network (pdes/fidelity/__init__.py) of a model without links: a message takes its time alone.
 
     It waits for the messages before it at its sender's port, and nothing changes its time after it was posted.
     """

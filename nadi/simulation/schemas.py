@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nadi.inputs.arrow import arrow_numbers, arrow_texts
+from nadi.inputs.arrays import arrow_numbers, arrow_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,8 +5,7 @@ some parts of switches alone. Regular fabrics with pods divide evenly by constru
 """
 
 from nadi.inputs.arrays import Int32
-from nadi.partition.clusters import Clusters
-from nadi.partition.methods import by_pod, metis
+from nadi.partition.methods import Clusters, by_pod, metis
 from nadi.topologies import Graph
 
 

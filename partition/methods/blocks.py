@@ -3,7 +3,7 @@
 import numpy as np
 
 from nadi.inputs.arrays import Int32
-from nadi.partition.clusters import Clusters
+from nadi.partition.methods import Clusters
 from nadi.topologies import Graph
 
 

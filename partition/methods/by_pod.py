@@ -9,7 +9,7 @@ and on several nodes of a cluster every part is ready to send after a similar sh
 import numpy as np
 
 from nadi.inputs.arrays import Float64, Int32, Int64
-from nadi.partition.clusters import Clusters
+from nadi.partition.methods import Clusters
 from nadi.partition.weights import PartitionError
 from nadi.topologies import Graph
 

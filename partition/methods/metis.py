@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from nadi.inputs.arrays import Int32, Int64
-from nadi.partition.clusters import Clusters
+from nadi.partition.methods import Clusters
 from nadi.topologies import Graph
 
 _SEED = 1  # seed of METIS, so that equal input gives equal parts

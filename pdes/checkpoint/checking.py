@@ -10,18 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.checkpoint.saved_state import SavedState, flat
+from nadi.pdes.checkpoint import SavedState, flat
 from nadi.pdes.construction.layout import LogicalProcess
-from nadi.pdes.core import packet
+from nadi.pdes.core import Int64, Rows, RunError, packet
 from nadi.pdes.core import state as s
+from nadi.pdes.core.algorithms import FREE
 from nadi.pdes.core.declared import POOLS, saved_arrays
-from nadi.pdes.core.errors import RunError
-from nadi.pdes.core.hashing import FREE
-from nadi.pdes.core.inputs import Int64, Rows
+from nadi.pdes.core.rows import ALONE, WordKind
 from nadi.pdes.core.rows.messages import FIRST_EVENT
-from nadi.pdes.core.rows.nic import Port
+from nadi.pdes.core.rows.network import Port
 from nadi.pdes.core.rows.npu import Npu
-from nadi.pdes.core.rows.row import ALONE, WordKind
 from nadi.pdes.messages.events import ARRIVE, FINISH, KIND_SHIFT, LAUNCH, LEFT, OWN, SOLVE, STEP, TAKE
 from nadi.pdes.npu.trace import KIND_SEND
 
@@ -152,7 +150,7 @@ def check_world(lp: LogicalProcess) -> None:
         if len(keys) > 1 and (keys != FREE).all():
             _refuse(name, "no free place", "one, where searches end")
     if not by_message:
-        # all kinds of its rows have the next of a list in this word (pdes.core.rows.nic)
+        # all kinds of its rows have the next of a list in this word (pdes.core.rows.network)
         _check("qps.msg.next_message", qps.msg.next_message, len(qps.msg))
     _check_ports(npus.port, limits)
     _check_rows(lp)

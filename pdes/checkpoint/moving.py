@@ -1,23 +1,22 @@
 """Moving the state of logical processes into others: worlds that divide the fabric in another way.
 
 `move` fills a world that was just built with what it has in common with each old one. Local numbers are translated
-(`pdes.checkpoint.numbering`); what is not by node, link, NPU or queue pair, such as counters, moves to the LP that owns
-the first node of the old one.
+(`pdes.checkpoint.whole_fabric`); what is not by node, link, NPU or queue pair, such as counters, moves to the LP that
+owns the first node of the old one.
 """
 
 from typing import Any
 
 import numpy as np
 
-from nadi.pdes.checkpoint.numbering import Shared, looked_up, walked
-from nadi.pdes.checkpoint.packets import put_in_queues, queues_of, words_of_packets
+from nadi.pdes.checkpoint.whole_fabric import Shared, looked_up, put_in_queues, queues_of, walked, words_of_packets
+from nadi.pdes.core import Int64, Rows
 from nadi.pdes.core import state as s
+from nadi.pdes.core.algorithms import FREE, rehash
 from nadi.pdes.core.declared import DeclaredArray, arrays_by, rows_by
-from nadi.pdes.core.hashing import FREE, rehash
-from nadi.pdes.core.inputs import Int64, Rows
 from nadi.pdes.core.packet import class_of, end_of, instance_node, key_owner, link_meta, number_of
-from nadi.pdes.core.rows.nic import KeptMessage, LaterMessage, Message, PendingRequest, QueuedRequest
-from nadi.pdes.core.rows.row import Row, RowsOf, WordKind
+from nadi.pdes.core.rows import Row, RowsOf, WordKind
+from nadi.pdes.core.rows.network import KeptMessage, LaterMessage, Message, PendingRequest, QueuedRequest
 from nadi.pdes.network.port_queues import TIME_BITS
 from nadi.pdes.npu.endpoints import ENDS
 

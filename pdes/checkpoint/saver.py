@@ -1,40 +1,258 @@
-"""Saving and restoring the part of a run that one process holds: its logical processes, and its records of reuse."""
+"""Saving and restoring the part of a run that one process holds: its logical processes, and its records of reuse.
+
+A run may divide the fabric in another way than its checkpoint: each logical process then gets its state from all that
+had parts of it (`Redivision`).
+"""
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from nadi.pdes import checkpoint
+from nadi.pdes.checkpoint import whole_fabric
 from nadi.pdes.checkpoint.checking import check_built, check_owner, check_shapes, check_world, readable
-from nadi.pdes.checkpoint.dividing import ROW_LISTS, OtherDivisionError, Redivision
-from nadi.pdes.checkpoint.packets import coming_in, put_on_links, sent_packets
-from nadi.pdes.checkpoint.saved_state import (
-    Checkpoints,
-    SavedState,
-    array_list,
-    domains_packed,
-    in_rows,
-    load_domains,
-    load_records,
-    load_routes,
-    numbered_arrays,
-    records_packed,
-    saved_words,
-    with_saved,
-)
-from nadi.pdes.construction.layout import LogicalProcess, Simulation
-from nadi.pdes.core.inputs import Int64, Program, Rows
-from nadi.pdes.core.state import SIDES
-from nadi.pdes.network.faults import make_changes
+from nadi.pdes.checkpoint.moving import move, move_rows, own_pairs, own_receivers
+from nadi.pdes.construction.domains import all_domains
+from nadi.pdes.construction.layout import LogicalProcess, Part, Simulation
+from nadi.pdes.core import AgreedRunError, Int64, Program, Rows
+from nadi.pdes.core import state as s
+from nadi.pdes.core.declared import grow
+from nadi.pdes.core.jit import words_of
+from nadi.pdes.core.packet import inbox_later_ps, inbox_link, number_of
+from nadi.pdes.core.rows import Row, RowsOf
+from nadi.pdes.core.rows.network import FlowIn, FlowOut, SampleEntry
+from nadi.pdes.network.link import inbox_of
+from nadi.pdes.network.routing import make_changes
+from nadi.pdes.outcomes import Results
 from nadi.pdes.outcomes.outcome import outcome_so_far, results
-from nadi.pdes.outcomes.results import Results
-from nadi.pdes.reuse.records import Records
-from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace
+from nadi.pdes.reuse import Records
+from nadi.pdes.reuse.replay import Replay
+from nadi.pdes.workers import NO_SNAPSHOT, SAVE, SAVE_AND_END, Mailbox, ProcessPlace, SnapshotPoints, StoppedError
 from nadi.pdes.workers.team import Team
-from nadi.pdes.workers.worker_pool import NO_SNAPSHOT, SAVE, SAVE_AND_END, SnapshotPoints, StoppedError
+
+# lists of blocks of rows that an LP holds outside its world
+ROW_LISTS: dict[str, type[Row]] = {"flows_out": FlowOut, "flows_in": FlowIn, "samples": SampleEntry}
+SUMMED_JOB_WORDS = ("digest_a", "digest_b", "messages_a", "messages_b", "messages", "trace_rows")
+
+
+class OtherDivisionError(AgreedRunError):
+    """A run cannot continue with this division of the fabric; every process finds this."""
+
+    exit_code = 2
+
+
+class Redivision:
+    """A checkpoint as the LPs of another division take it up."""
+
+    def __init__(self, checkpoints: checkpoint.Checkpoints, sim: Simulation, owner: Int64, begin_ps: int) -> None:
+        """Take the checkpoint; owner: int64[nodes], LP of each node in it; begin_ps: begin of the next window."""
+        self._checkpoints, self._sim, self._owner, self._begin_ps = checkpoints, sim, owner, begin_ps
+        numbers = range(int(owner.max()) + 1)
+        names = [checkpoints.read(f"names-{number}").arrays["npu_of_pair"] for number in numbers]
+        self._pairs = whole_fabric.QueuePairs(names, owner, sim.layout.owner, sim.graph.npus)
+        self._states: dict[int, checkpoint.SavedState] = {}
+        self._parts: dict[int, Part] = {}
+        self._domains = all_domains(sim.graph, sim.settings, owner)
+        own = [domain.switch for domain in sim.layout.domains]
+        # replays of a domain can neither be divided nor turn into packets here
+        if [domain.switch for domain in self._domains] != own:
+            raise OtherDivisionError(
+                "--resume: found NVLink domains with replayed collectives that are cut in another way than in the "
+                "checkpoint; expected the same division"
+            )
+
+    def _old(self, number: int) -> tuple[Part, checkpoint.SavedState]:
+        """Return the part and the state of an LP of the checkpoint."""
+        if number not in self._parts:
+            layout = self._sim.layout
+            self._states[number] = self._checkpoints.read(f"lp-{number}")
+            self._parts[number] = Part(layout.graph, layout.fabric, self._owner, number, layout.lookahead_ps)
+        return self._parts[number], self._states[number]
+
+    def restore(self, lp: LogicalProcess) -> None:
+        """Restore an LP that was just built.
+
+        Args:
+            lp: The logical process, which was just built.
+        """
+        incoming = np.concatenate([*lp.part.links_in, np.zeros(0, np.int64)]).astype(np.int64)
+        sources = self._owner[self._sim.graph.link_src[incoming]]
+        # the old LPs of its nodes, and those that send to it: their packets may be under way
+        numbers = np.union1d(self._owner[lp.part.nodes], sources).tolist()
+        slot_ptr = np.asarray(self._sim.program.slot_ptr)
+        olds = []
+        for number in numbers:
+            part, state = self._old(number)
+            world = checkpoint.as_world(lp.world, state.arrays)
+            olds.append(whole_fabric.shared_by(part, world, lp, slot_ptr, self._pairs))
+        self._make_room(lp, olds)
+        for shared in olds:
+            if (shared.node >= 0).any():
+                self._move(shared)
+        ctl, npus = lp.world.net.ctl, lp.part.npus
+        ctl.rows_left = lp.world.npus.npu.rows_left[:npus].sum()
+        ctl.now_ps, ctl.check = self._begin_ps, 1
+        changes: Rows = lp.world.schedule.change
+        made = int((changes.begin_ps <= self._begin_ps).sum()) if ctl.fault_ps < s.INF else 0
+        ctl.fault_at = made
+        ctl.fault_ps = changes[made].begin_ps if made < len(changes) and ctl.fault_ps < s.INF else s.INF
+        checkpoint.load_routes(lp.world)
+        self._settle_cells(lp, olds)
+        self._put_on_wires(lp, olds)
+
+    @staticmethod
+    def _make_room(lp: LogicalProcess, olds: Sequence[whole_fabric.Shared]) -> None:
+        """Let the tables of queue pairs have room for all that come."""
+        pairs = sum(len(own_pairs(shared)[0]) for shared in olds)
+        receivers = sum(len(own_receivers(shared)) for shared in olds)
+        const, ctl = lp.world.net.const, lp.world.net.ctl
+        while len(lp.world.qps.qp) < pairs + int(const.reserve_queue_pairs):
+            ctl.need = s.NEED_QPS
+            lp.world = grow(lp.world)
+        # the table of receivers is a map, at most half full
+        while len(lp.world.qps.rxqp) < 2 * (receivers + int(const.reserve_queue_pairs) + 1):
+            ctl.need = s.NEED_RXQPS
+            lp.world = grow(lp.world)
+        ctl.queue_pairs, ctl.receivers = pairs, receivers
+
+    def _move(self, shared: whole_fabric.Shared) -> None:
+        """Move what an old LP and a new one have in common, and the old one's sums, if the new one is their home."""
+        move(shared)
+        state = self._states[shared.part.number]
+        self._move_domains(shared, state)
+        samples: Rows = state.arrays["samples"].view(SampleEntry.dtype).view(np.recarray)
+        if len(samples):
+            samples = samples[shared.link[np.minimum(samples.link, len(shared.link) - 1)] >= 0].copy()
+            # the last row may be the link that loses all packets
+            samples = samples[samples.link < len(shared.link)]
+            samples.link = shared.link[samples.link]
+            shared.lp.samples.append(samples)
+        if shared.node[0] >= 0:
+            self._move_sums(shared, state)
+
+    @staticmethod
+    def _move_sums(shared: whole_fabric.Shared, state: checkpoint.SavedState) -> None:
+        """Move counters, digests and logs of an old LP."""
+        old, lp = shared.world, shared.lp
+        new = lp.world
+        # all LPs have the same windows, so these do not add up
+        windows = max(int(old.net.count.windows), int(new.net.count.windows))
+        words_of(new.net.count)[:] += np.asarray(old.net.count.base).view(np.int64).reshape(-1)
+        new.net.count.windows = windows
+        new.net.ctl.finish_ps = max(int(new.net.ctl.finish_ps), int(old.net.ctl.finish_ps))
+        new.net.ctl.is_disturbed = max(int(new.net.ctl.is_disturbed), int(old.net.ctl.is_disturbed))
+        for word in SUMMED_JOB_WORDS:
+            new.net.jobs.total[word] += old.net.jobs.total[word]
+        for name in ("flows_out", "flows_in"):
+            rows: Rows = state.arrays[name].view(ROW_LISTS[name].dtype).view(np.recarray)
+            if len(rows):
+                getattr(lp, name).append(rows.copy())
+        room = len(new.net.pause_log) // 2
+        logs = [
+            net.pause_log[: 2 * min(int(net.ctl.pauses), len(net.pause_log) // 2)].reshape(-1, 2)
+            for net in (new.net, old.net)
+        ]
+        log = np.concatenate(logs)
+        # the log keeps the first pauses, in order of time
+        log = log[np.argsort(log[:, 0], kind="stable")][:room]
+        new.net.pause_log[: 2 * len(log)] = log.reshape(-1)
+        new.net.ctl.pauses += old.net.ctl.pauses
+
+    def _move_domains(self, shared: whole_fabric.Shared, state: checkpoint.SavedState) -> None:
+        """Move NVLink domains whose collectives are replayed."""
+        lp = shared.lp
+        mine = {domain.switch: number for number, domain in enumerate(lp.domains)}
+        domains = [domain for domain in self._domains if self._owner[domain.switch] == shared.part.number]
+        arrays = checkpoint.array_list(state)
+        for number, domain in enumerate(domains):
+            if domain.switch not in mine:
+                continue
+            to = mine[domain.switch]
+            move_rows(shared, RowsOf.DOMAIN, np.array([number]), np.array([to]))
+            replayed = cast("Replay", lp.replay).domains[to]
+            checkpoint.load_domain(replayed, state.values["domains"][number], arrays)
+            for running in (one for episode in replayed.episodes for one in episode.together):
+                begun = int(np.flatnonzero(running.rows >= 0)[0])
+                npu = lp.world.npus.npu[running.group.nodes[begun]]
+                schedule = int(lp.world.trace.schedule[int(npu.trace_base) + int(running.rows[begun])])
+                # programs of two processes may number their schedules differently
+                running.collective = running.collective._replace(schedule=schedule)
+            groups = np.array([group.number for group in replayed.groups], np.int64)
+            move_rows(shared, RowsOf.GROUP, groups, groups)
+
+    @staticmethod
+    def _settle_cells(lp: LogicalProcess, olds: Sequence[whole_fabric.Shared]) -> None:
+        """Let cells be short if they are in any old LP."""
+        ctl, const = lp.world.net.ctl, lp.world.net.const
+        if not lp.domains:
+            return
+        shared = [each.world.net.ctl for each in olds if (each.node >= 0).any()]
+        ctl.replay_starts = max(int(old.replay_starts) for old in shared)
+        # packets may cross NVLink domains of one of the old LPs, so all cells are short
+        ctl.cell_ps = min(int(old.cell_ps) for old in shared)
+        ctl.packet_rows = lp.world.nvlink.domain.packet_rows[: len(lp.domains)].sum()
+        if ctl.cell_ps < const.long_cell_ps and ctl.packet_rows == 0:
+            times = [int(old.retry_ps) for old in shared if old.cell_ps == ctl.cell_ps and old.retry_ps < s.INF]
+            ctl.retry_ps = max([int(ctl.now_ps), *times])
+
+    def _put_on_wires(self, lp: LogicalProcess, olds: Sequence[whole_fabric.Shared]) -> None:
+        """Let all packets that are on their way to nodes of an LP wait on its links."""
+        owner, graph, part = self._sim.layout.owner, self._sim.graph, lp.part
+        found = [packets_on_wires(shared, part.crossing_words) for shared in olds]
+        for shared in olds:
+            sent = self._checkpoints.read(f"sent-{shared.part.number}").arrays["packets"]
+            found.append(sent.reshape(-1, part.crossing_words))
+        packets = np.concatenate(found)
+        packets = packets[owner[graph.link_dst[packets[:, whole_fabric.LINK]]] == part.number]
+        packets[:, 2] = self._pairs.renumbered(packets[:, 1], packets[:, 2])
+        links = np.concatenate([part.links, *part.links_in]).astype(np.int64)
+        # from the link's number in the fabric to its row of `tx`
+        row = np.zeros(graph.links, np.int64)
+        row[links] = np.arange(len(links))
+        packets[:, whole_fabric.LINK] = row[packets[:, whole_fabric.LINK]]
+        # links need their packets in the order of arrival
+        whole_fabric.put_on_links(lp, packets[np.argsort(packets[:, 0], kind="stable")])
+
+
+def packets_on_wires(shared: whole_fabric.Shared, columns: int) -> Int64:
+    """Return int64[n, columns]: packets of an old LP in inboxes and on links, as of `sent_packets`.
+
+    Args:
+        shared: The old LP and what it has in common with a new one.
+        columns: Number of words of a packet in the result.
+    """
+    net: Any = shared.world.net
+    ctl, nodes = net.ctl, len(shared.part.nodes)
+    box = inbox_of(np.arange(nodes)[:, None], np.arange(s.SIDES)).reshape(-1)
+    side = np.tile(np.arange(s.SIDES), nodes)
+    used = net.inbox[box] >= 0
+    box, side = box[used], side[used]
+    records, counts = whole_fabric.queues_of(net, net.inbox[box], net.inbox[box + 1])
+    packets, telemetry = whole_fabric.words_of_packets(net, records)
+    # begin of the cell whose packets the inbox collects
+    begin_ps = ctl.now_ps + ((side - ctl.side) & (s.SIDES - 1)) * ctl.cell_ps
+    in_inboxes = _crossing(packets, telemetry, inbox_link(packets[:, 0]), columns)
+    in_inboxes[:, 0] = np.repeat(begin_ps, counts) + inbox_later_ps(packets[:, 0])
+    links = np.flatnonzero(net.wait_head >= 0)
+    records, counts = whole_fabric.queues_of(net, net.wait_head[links], np.full(len(links), -1))
+    packets, telemetry = whole_fabric.words_of_packets(net, records)
+    numbers = np.repeat(number_of(net.tx.meta[links]), counts)
+    return np.concatenate([in_inboxes, _crossing(packets, telemetry, numbers, columns)])
+
+
+def _crossing(packets: Int64, telemetry: Int64, links: Int64, columns: int) -> Int64:
+    """Return packets with their links as between worlds (pdes/core/packet.py)."""
+    rows = np.zeros((len(packets), columns), np.int64)
+    rows[:, : whole_fabric.LINK], rows[:, whole_fabric.LINK] = packets, links
+    rows[:, whole_fabric.LINK + 1 :] = telemetry[:, : columns - whole_fabric.LINK - 1]
+    return rows
+
+
+# Saving and restoring the part of a run that one process holds.
 
 
 def program_hash(program: Program) -> str:
@@ -47,7 +265,7 @@ def program_hash(program: Program) -> str:
     return digest.hexdigest()
 
 
-def reused(checkpoints: Checkpoints) -> bool:
+def reused(checkpoints: checkpoint.Checkpoints) -> bool:
     """Return whether the run reused what repeats at the checkpoint that it continues; True if it continues none.
 
     Args:
@@ -60,7 +278,12 @@ class Saver(SnapshotPoints):
     """The part of a run in one process, which can be saved at snapshot points, and restored before the run."""
 
     def __init__(
-        self, checkpoints: Checkpoints, mailbox: Mailbox, place: ProcessPlace, sim: Simulation, records: Records
+        self,
+        checkpoints: checkpoint.Checkpoints,
+        mailbox: Mailbox,
+        place: ProcessPlace,
+        sim: Simulation,
+        records: Records,
     ) -> None:
         """Take what is saved: LPs of `sim` and `records`; mailbox, place: mailbox and place of the process."""
         self._checkpoints, self._mailbox, self._place = checkpoints, mailbox, place
@@ -131,28 +354,31 @@ class Saver(SnapshotPoints):
             return f"{error.filename or 'checkpoint'}: {error.strerror or error}"
         return ""
 
-    def _of_run(self, begin_ps: int) -> SavedState:
+    def _of_run(self, begin_ps: int) -> checkpoint.SavedState:
         """Return the part of the checkpoint that is about the whole run."""
         values = {"begin_ps": begin_ps, "reuse": self._sim.layout.reuses, "lps": self._sim.layout.lps}
-        return SavedState(values, {"owner": self._sim.layout.owner})
+        return checkpoint.SavedState(values, {"owner": self._sim.layout.owner})
 
     def _write(self) -> None:
         """Write the parts of this process."""
         arrays: list[np.ndarray] = []
-        document = records_packed(self._records, arrays) | {"program": self._program}
+        document = checkpoint.records_packed(self._records, arrays) | {"program": self._program}
         self._checkpoints.write(
-            f"records-{self._sim.lps[0].part.number}", SavedState(document, numbered_arrays(arrays))
+            f"records-{self._sim.lps[0].part.number}",
+            checkpoint.SavedState(document, checkpoint.numbered_arrays(arrays)),
         )
         for lp in self._sim.lps:
             number = lp.part.number
-            self._checkpoints.write(f"sent-{number}", SavedState({}, {"packets": sent_packets(lp).reshape(-1)}))
+            self._checkpoints.write(
+                f"sent-{number}", checkpoint.SavedState({}, {"packets": whole_fabric.sent_packets(lp).reshape(-1)})
+            )
             self._checkpoints.write(f"names-{number}", self._names_of(lp))
             self._checkpoints.write(f"lp-{number}", _of_lp(lp))
 
-    def _names_of(self, lp: LogicalProcess) -> SavedState:
+    def _names_of(self, lp: LogicalProcess) -> checkpoint.SavedState:
         """Return the NPUs of an LP's queue pairs, and the hash of the program that numbers its traces and plans."""
         pairs = lp.world.qps.qp.npu[: int(lp.world.net.ctl.queue_pairs)]
-        return SavedState({"program": self._program}, {"npu_of_pair": lp.part.nodes[pairs].astype(np.int64)})
+        return checkpoint.SavedState({"program": self._program}, {"npu_of_pair": lp.part.nodes[pairs].astype(np.int64)})
 
     def restore(self, team: Team) -> None:
         """Restore the part of this process from the checkpoint that the run continues.
@@ -187,7 +413,13 @@ class Saver(SnapshotPoints):
             state = self._checkpoints.read(f"records-{number}")
             with readable(f"records-{number}"):
                 has_same_plans = state.values["program"] == self._program  # else records name other schedules
-                load_records(self._records, state.values, array_list(state), counts=self._is_first, kept=has_same_plans)
+                checkpoint.load_records(
+                    self._records,
+                    state.values,
+                    checkpoint.array_list(state),
+                    counts=self._is_first,
+                    kept=has_same_plans,
+                )
 
     def _is_divided_as(self, owner: Int64) -> bool:
         """Return whether this process has the LPs of the checkpoint, and its program the same numbers."""
@@ -207,20 +439,20 @@ class Saver(SnapshotPoints):
         state = self._checkpoints.read(f"lp-{lp.part.number}")
         check_shapes(lp.world, state.arrays)
         check_built(lp.world, state.arrays)
-        lp.world = with_saved(lp.world, state.arrays)
-        load_routes(lp.world)
+        lp.world = checkpoint.with_saved(lp.world, state.arrays)
+        checkpoint.load_routes(lp.world)
         for name, kind in ROW_LISTS.items():
             rows: Rows = state.arrays[name].view(kind.dtype).view(np.recarray)
             setattr(lp, name, [rows.copy()] if len(rows) else [])
-        load_domains(lp, state.values["domains"], array_list(state))
+        checkpoint.load_domains(lp, state.values["domains"], checkpoint.array_list(state))
         # packets that others sent in the last window have not been taken in yet
         for neighbour in lp.part.neighbours:
             if neighbour not in sent:
                 packets = self._checkpoints.read(f"sent-{neighbour}").arrays["packets"]
                 sent[neighbour] = packets.reshape(-1, lp.part.crossing_words)
-        coming = [coming_in(lp.part, sent[neighbour]) for neighbour in lp.part.neighbours]
+        coming = [whole_fabric.coming_in(lp.part, sent[neighbour]) for neighbour in lp.part.neighbours]
         if coming:
-            put_on_links(lp, np.concatenate(coming))
+            whole_fabric.put_on_links(lp, np.concatenate(coming))
 
 
 def make_due_changes(lp: LogicalProcess, begin_ps: int) -> None:
@@ -234,19 +466,19 @@ def make_due_changes(lp: LogicalProcess, begin_ps: int) -> None:
     ctl = world.net.ctl
     if ctl.fault_ps <= begin_ps:
         ctl.now_ps = begin_ps
-        ctl.side = begin_ps // int(ctl.cell_ps) & (SIDES - 1)
+        ctl.side = begin_ps // int(ctl.cell_ps) & (s.SIDES - 1)
         make_changes(lp.address)
 
 
-def _of_lp(lp: LogicalProcess) -> SavedState:
+def _of_lp(lp: LogicalProcess) -> checkpoint.SavedState:
     """Return the state of an LP."""
     # rows in the kernels' pools move to the lists that are saved
     lp.take_flows()
     lp.take_samples()
     numbered: list[np.ndarray] = []
-    values = {"domains": domains_packed(lp, numbered)}
-    arrays = saved_words(lp.world) | numbered_arrays(numbered)
+    values = {"domains": checkpoint.domains_packed(lp, numbered)}
+    arrays = checkpoint.saved_words(lp.world) | checkpoint.numbered_arrays(numbered)
     for name, kind in ROW_LISTS.items():
         rows = np.concatenate([*getattr(lp, name), np.zeros(0, kind.dtype)])
-        arrays[name] = in_rows(rows.view(np.ndarray).view(np.int64), kind.dtype)
-    return SavedState(values, arrays)
+        arrays[name] = checkpoint.in_rows(rows.view(np.ndarray).view(np.int64), kind.dtype)
+    return checkpoint.SavedState(values, arrays)

@@ -11,33 +11,18 @@ import numpy as np
 from nadi.pdes.construction.fabric import round_trip_ps, rto_ps, tie_pause_ps, window_packets
 from nadi.pdes.construction.layout import Layout, Part, offsets
 from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, SharedBuffer
+from nadi.pdes.core import Graph, Int32, Program, Record, Schedules
 from nadi.pdes.core import state as s
-from nadi.pdes.core.inputs import Graph, Int32, Program, Record, Schedules
-from nadi.pdes.core.memory import row_of
+from nadi.pdes.core.jit import row_of
 from nadi.pdes.core.packet import SHARE_UNITS
 from nadi.pdes.core.rows.run import Constants
 from nadi.pdes.fidelity import flow, networks
 from nadi.pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_in, post_by_kind
-from nadi.pdes.messages.flows.coupled import MAX_STAGES, join
-from nadi.pdes.messages.whole import post_whole, post_whole_later
-from nadi.pdes.network import balancing, disciplines
-from nadi.pdes.network.faults import make_changes
-from nadi.pdes.network.framing import NVSWITCH_KIND
-from nadi.pdes.network.routing import cell_of_several, port_of_several
-from nadi.pdes.network.shared_switch import shared_switches
-from nadi.pdes.network.telemetry import carry
-from nadi.pdes.nic import congestion
-from nadi.pdes.nic.congestion import NO_CONTROL, Control
-from nadi.pdes.nic.pacing import RATE_LIMITED, begin_message, first_allowed, limit_rate, pace
-from nadi.pdes.nic.rendezvous import ask
-from nadi.pdes.nic.selective import sender
-from nadi.pdes.nic.selective_receiver import receive
-from nadi.pdes.nic.transport import notify
-from nadi.pdes.npu.collective import expect
-from nadi.pdes.npu.delivery import message_by_kind
-from nadi.pdes.npu.endpoints import do_later, is_acknowledged, is_in, post_at_ends, post_later
-from nadi.pdes.npu.in_flight import may_start, running
-from nadi.pdes.npu.npu_window import wait_for_tick
+from nadi.pdes.messages import coupled, whole
+from nadi.pdes.network import balancing, disciplines, framing, shared_switch, telemetry
+from nadi.pdes.network.routing import cell_of_several, make_changes, port_of_several
+from nadi.pdes.nic import congestion, pacing, rendezvous, selective, selective_receiver, transport
+from nadi.pdes.npu import collective, delivery, endpoints, in_flight, npu_window
 from nadi.pdes.reuse_kernels.domains import enter_domain, leave_domain
 
 OF_SETTINGS = (  # constants named like the fields of Settings that give their values
@@ -63,7 +48,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     if has_control:
         sends = 2 * sends + 2 * _max_peer_steps(schedules, schedules.recv_peer) + 2
     lanes = max(1, int(np.diff(schedules.plan_ptr).max(initial=0)))
-    stages = MAX_STAGES if settings.coupled is not None else 0
+    stages = coupled.MAX_STAGES if settings.coupled is not None else 0
     if settings.coupled is not None and settings.coupled.is_coupled.all():
         sends = lanes = 1
     connections = 1 + int(schedules.lane_connection.max(initial=0))
@@ -121,7 +106,7 @@ def has_several_nics(graph: Graph) -> bool:
     Args:
         graph: The fabric (`Graph`).
     """
-    to_switch = (graph.link_dst >= graph.npus) & (graph.node_kind[graph.link_dst] != NVSWITCH_KIND)
+    to_switch = (graph.link_dst >= graph.npus) & (graph.node_kind[graph.link_dst] != framing.NVSWITCH_KIND)
     is_nic = (graph.link_src < graph.npus) & to_switch
     return bool(np.bincount(graph.link_src[is_nic]).max(initial=0) > 1)
 
@@ -141,62 +126,63 @@ Hook = Callable[..., Any]
 
 
 def _choices(
-    settings: Settings, control: Control, *, one_home: bool, one_port: bool, has_domains: bool
+    settings: Settings, control: congestion.Control, *, one_home: bool, one_port: bool, has_domains: bool
 ) -> list[tuple[str, Any, Any]]:
     """Return (word of `Hooks`, whether the run calls it, hook); control: the run's congestion control."""
     # one_home, one_port: whether each NPU has only one. has_domains: whether the fabric has NVLink domains that may be
     # replayed.
     ends = settings.fidelity
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
-    is_rate_limited, hooks = control == RATE_LIMITED, ends.hooks
+    is_rate_limited, hooks = control == pacing.RATE_LIMITED, ends.hooks
     by_message, is_mixed = hooks.act is not None, settings.flow_groups is not None
     acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
     has_control = settings.rendezvous_bytes or settings.collectives_in_flight
     return [
         ("congestion_control", control.update, control.update),
-        ("pace", control.update and not is_rate_limited, pace),
-        ("pace", is_rate_limited, limit_rate),
-        ("begin_message", is_rate_limited, begin_message),
-        ("notify", "cnp" in control.signals, notify),
-        ("telemetry", "telemetry" in control.signals, carry),
+        ("pace", control.update and not is_rate_limited, pacing.pace),
+        ("pace", is_rate_limited, pacing.limit_rate),
+        ("begin_message", is_rate_limited, pacing.begin_message),
+        ("notify", "cnp" in control.signals, transport.notify),
+        ("telemetry", "telemetry" in control.signals, telemetry.carry),
         ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
-        ("shared_switches", settings.switch, shared_switches),
+        ("shared_switches", settings.switch, shared_switch.shared_switches),
         ("discipline", pick, pick),
-        ("selective_sender", settings.selective_repeat, sender),
-        ("selective_receiver", settings.selective_repeat, receive),
+        ("selective_sender", settings.selective_repeat, selective.sender),
+        ("selective_receiver", settings.selective_repeat, selective_receiver.receive),
         ("route", not one_home, cell_of_several),
         ("choose_port", not one_port, port_of_several),
         ("make_changes", settings.faults, make_changes),
-        ("post", by_message, post_whole),
+        ("post", by_message, whole.post_whole),
         ("post", is_mixed, post_by_kind),
-        ("post", not by_message and (ends.send_latency_ps or ends.acknowledged), post_at_ends),
+        ("post", not by_message and (ends.send_latency_ps or ends.acknowledged), endpoints.post_at_ends),
         ("act", by_message, hooks.act),
         ("settle", hooks.settle, hooks.settle),
         ("settle", is_mixed, flow.settle),
         ("npus_with_flows", is_mixed, npus_with_flows),
-        ("join", settings.coupled is not None, join),
-        ("ask", settings.rendezvous_bytes, ask),
-        ("expect", has_control, expect),
-        ("message_by_kind", has_control, message_by_kind),
-        ("may_start", settings.collectives_in_flight, may_start),
-        ("running", settings.collectives_in_flight or settings.slows_compute, running),
-        ("is_in", not by_message and acts_later, is_in),
+        ("join", settings.coupled is not None, coupled.join),
+        ("ask", settings.rendezvous_bytes, rendezvous.ask),
+        ("expect", has_control, collective.expect),
+        ("message_by_kind", has_control, delivery.message_by_kind),
+        ("may_start", settings.collectives_in_flight, in_flight.may_start),
+        ("running", settings.collectives_in_flight or settings.slows_compute, in_flight.running),
+        ("is_in", not by_message and acts_later, endpoints.is_in),
         ("is_in", is_mixed, packets_are_in),
-        ("do_later", not by_message, do_later),
-        ("wait_for_tick", settings.tick_ps, wait_for_tick),
-        ("post_later", not by_message, post_later),
-        ("post_later", by_message, post_whole_later),
+        ("do_later", not by_message, endpoints.do_later),
+        ("wait_for_tick", settings.tick_ps, npu_window.wait_for_tick),
+        ("post_later", not by_message, endpoints.post_later),
+        ("post_later", by_message, whole.post_whole_later),
         ("join", has_domains, enter_domain),
         ("leave_domain", has_domains, leave_domain),
-        ("is_acknowledged", ends.acknowledged, is_acknowledged),
-        ("first_allowed", settings.switch or control.update or settings.selective_repeat, first_allowed),
+        ("is_acknowledged", ends.acknowledged, endpoints.is_acknowledged),
+        ("first_allowed", settings.switch or control.update or settings.selective_repeat, pacing.first_allowed),
     ]
 
 
 def all_hooks() -> list[Hook]:
     """Return every hook that any run may use."""
-    ours = [hook for _, _, hook in _choices(Settings(), NO_CONTROL, one_home=True, one_port=True, has_domains=True)]
-    controls = [control.update for control in (RATE_LIMITED, *map(congestion.control, congestion.names()))]
+    choices = _choices(Settings(), congestion.NO_CONTROL, one_home=True, one_port=True, has_domains=True)
+    ours = [hook for _, _, hook in choices]
+    controls = [control.update for control in (pacing.RATE_LIMITED, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
     orders = [disciplines.discipline(name).pick for name in disciplines.names()]
     moves = [hook for model in networks().values() for hooks in model.hooks for hook in (hooks.act, hooks.settle)]

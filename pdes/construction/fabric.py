@@ -7,14 +7,10 @@ import numpy as np
 
 from nadi.pdes.construction.schedule import fastest_psb, link_changes, slowest
 from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings
-from nadi.pdes.core import packet
+from nadi.pdes.core import Bools, Graph, ImpossibleRunError, Int64, Record, Rows, packet
 from nadi.pdes.core import state as s
-from nadi.pdes.core.errors import ImpossibleRunError
-from nadi.pdes.core.inputs import Bools, Graph, Int64, Record, Rows
-from nadi.pdes.core.memory import rows_of, zeros
+from nadi.pdes.core.jit import rows_of, zeros
 from nadi.pdes.core.rows.network import Gate, LinkClass, LinkSample, SampleEntry, SwitchBuffer, Telemetry
-from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS, PS_PER_S
-from nadi.pdes.network.boundary import CROSSING_WORDS
 from nadi.pdes.network.framing import FLIT_BYTES, domain_switches, is_ample, is_framed, is_in_domain
 
 if TYPE_CHECKING:
@@ -35,7 +31,7 @@ class Fabric:
     def __init__(self, graph: Graph, settings: Settings) -> None:
         """Compute the columns below from a graph, in ps, and from Settings, whose faults and switches change them."""
         self._rate_bps = graph.link_rate_bps  # [links] rate without faults
-        self.psb = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.astype(np.float64)  # [links] ps per byte
+        self.psb = s.PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.astype(np.float64)  # [links] ps per byte
         self.fastest_psb = fastest_psb(self.psb, settings.faults)  # [links] its minimum during the run
         switches = np.arange(graph.nodes) >= graph.npus
         self.cut = (settings.cut_through & switches).astype(np.int8)  # [nodes] 1 = the switch cuts through
@@ -55,7 +51,8 @@ class Fabric:
         if framed.any():
             self.smallest_bytes = min(self.smallest_bytes, FLIT_BYTES)
         # words of a packet in an outbox
-        self.crossing_words = CROSSING_WORDS + Telemetry.words * ("telemetry" in settings.congestion_control.signals)
+        has_telemetry = "telemetry" in settings.congestion_control.signals
+        self.crossing_words = packet.CROSSING_WORDS + Telemetry.words * has_telemetry
         # whether most packets carry a tag: their send time, or what a selective acknowledgement acknowledges
         self.has_tags = "rtt" in settings.congestion_control.signals or bool(settings.selective_repeat)
         # [links] time from the start of the smallest packet's sending until the other end may act on it
@@ -130,7 +127,7 @@ class Fabric:
             LinkClass, len(seen_bytes), ps_per_byte=self.psb, delay_ps=delay_ps, seen_bytes=seen_bytes, special=special
         )
         if switch:
-            scale = PS_PER_BYTE_AT_1_BPS / self.psb / REFERENCE_BPS
+            scale = s.PS_PER_BYTE_AT_1_BPS / self.psb / REFERENCE_BPS
             rows.kmin_bytes = switch.ecn_kmin_bytes * scale
             rows.kmax_bytes = switch.ecn_kmax_bytes * scale
             rows.pmax = int(switch.ecn_pmax * 2**32)
@@ -159,7 +156,7 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
         ring = (routing.mode[: graph.npus] == 0).any(axis=0)
         single = (routing.mode[: graph.npus] == 2).any(axis=0)
         hops = int(np.where(ring, routing.sizes // 2, np.where(single, 2, 1)).sum())
-    psb = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.min()
+    psb = s.PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.min()
     wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
     per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))
     return int(hops * per_hop), hops
@@ -177,7 +174,7 @@ def tie_pause_ps(graph: Graph, settings: Settings) -> int:
         settings: Settings of the run.
     """
     wire_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
-    return max(MIN_TIE_PAUSE_PS, PAUSE_PACKETS * wire_bits * int(PS_PER_S) // int(graph.link_rate_bps.min()))
+    return max(MIN_TIE_PAUSE_PS, PAUSE_PACKETS * wire_bits * int(s.PS_PER_S) // int(graph.link_rate_bps.min()))
 
 
 def window_packets(graph: Graph, settings: Settings) -> int:
@@ -210,7 +207,7 @@ def covering_packets(graph: Graph, settings: Settings) -> int:
         of_links[fault.links] = max(fault.added_latency_ps, of_links.get(fault.links, 0))
     rtt += 2 * sum(sorted(of_links.values())[-hops:])
     wire_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
-    return math.ceil(rtt * from_npu / PS_PER_S / wire_bits) + 2
+    return math.ceil(rtt * from_npu / s.PS_PER_S / wire_bits) + 2
 
 
 def rto_ps(graph: Graph, settings: Settings) -> int:
@@ -231,7 +228,7 @@ def rto_ps(graph: Graph, settings: Settings) -> int:
         return settings.rto_ps
     rtt, hops = round_trip_ps(graph, settings)
     rate_bps, added_ps = slowest(settings.faults, int(graph.link_rate_bps.min()))
-    queue = limit * PS_PER_BYTE_AT_1_BPS / rate_bps
+    queue = limit * s.PS_PER_BYTE_AT_1_BPS / rate_bps
     return min(int(4 * (rtt + hops * (queue + 2 * added_ps))) + 1_000_000, MAX_RTO_PS)
 
 

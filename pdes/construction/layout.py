@@ -18,14 +18,12 @@ from nadi.pdes.construction.domains import Domain, all_domains, long_cell_ps, ma
 from nadi.pdes.construction.fabric import Fabric
 from nadi.pdes.construction.schedule import with_lasting
 from nadi.pdes.construction.settings import Settings
+from nadi.pdes.core import Graph, Int64, Program, Rows
 from nadi.pdes.core import state as s
 from nadi.pdes.core.declared import grow
-from nadi.pdes.core.inputs import Graph, Int64, Program, Rows
-from nadi.pdes.core.jit import Directory, hook_address
-from nadi.pdes.core.memory import rows_of, zeros
-from nadi.pdes.core.packet import link_meta
+from nadi.pdes.core.jit import Directory, hook_address, rows_of, zeros
+from nadi.pdes.core.packet import FAR_LP, FAR_WINDOWS, HEADER_WORDS, WORD_BYTES, link_meta
 from nadi.pdes.core.rows.network import OutgoingLink
-from nadi.pdes.network.boundary import FAR_LP, FAR_WINDOWS, HEADER_WORDS, WORD_BYTES
 
 
 def offsets(counts: ArrayLike) -> Int64:

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from nadi.pdes.construction.settings import Faults, LinkFault, NpuFault, Settings, down_sets
+from nadi.pdes.core import Array, Float64, Graph, ImpossibleRunError, Int8, Int32, Int64, Record, Rows
 from nadi.pdes.core import state as s
-from nadi.pdes.core.errors import ImpossibleRunError
-from nadi.pdes.core.inputs import Array, Float64, Graph, Int8, Int32, Int64, Record, Rows
-from nadi.pdes.core.memory import aligned, row_of, rows_of, unused
+from nadi.pdes.core.jit import aligned, row_of, rows_of, unused
 from nadi.pdes.core.packet import link_meta
 from nadi.pdes.core.rows.network import Change, Forwarding, LinkClass, OutgoingLink
-from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
 from nadi.pdes.network.framing import NVSWITCH_KIND
 from nadi.pdes.network.routing import SET_SHIFT, UNREACHABLE, salt_of
 
@@ -209,7 +207,7 @@ TABLES = {
     "table64": ("hop_row",),
     "table32": ("cell", "attach", "home", "link", "hop_column", "via"),
     "table8": ("hops",),
-}  # routing tables that may differ between sets, in the order of pdes.network.faults.change_routes
+}  # routing tables that may differ between sets, in the order of pdes.network.routing.change_routes
 Fault = TypeVar("Fault", LinkFault, NpuFault)
 
 
@@ -237,7 +235,7 @@ def fastest_psb(psb: Float64, faults: Faults) -> Float64:
     fastest = psb.copy()
     for fault in faults.links:
         if fault.rate_bps:
-            np.minimum.at(fastest, list(fault.links), PS_PER_BYTE_AT_1_BPS / fault.rate_bps)
+            np.minimum.at(fastest, list(fault.links), s.PS_PER_BYTE_AT_1_BPS / fault.rate_bps)
     return fastest
 
 
@@ -324,7 +322,7 @@ def _class_row(class_row: Record, faults: Sequence[LinkFault]) -> Record:
     class_row = class_row.copy()
     for fault in faults:
         if fault.rate_bps:
-            class_row.ps_per_byte = PS_PER_BYTE_AT_1_BPS / fault.rate_bps
+            class_row.ps_per_byte = s.PS_PER_BYTE_AT_1_BPS / fault.rate_bps
         class_row.delay_ps += fault.added_latency_ps
         if fault.down:
             class_row.error = ALWAYS_LOST

@@ -1,6 +1,6 @@
 """Settings of the packet network: sizes, windows, queues, switching, faults, seed.
 
-The fields are the table of settings (pdes/core/inputs.py): `nadi.configuration.sections` makes the keys of run files
+The fields are the table of settings (pdes/core/__init__.py): `nadi.configuration.sections` makes the keys of run files
 from it, and docs/reference/run-file.md shows it.
 """
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nadi.pdes.core.inputs import Bools, Int64, Setting, setting
-from nadi.pdes.core.rows.row import INF
+from nadi.pdes.core import Bools, Int64, Setting, setting
+from nadi.pdes.core.rows import INF
 from nadi.pdes.fidelity import Fidelity, flow
 from nadi.pdes.network.balancing import ECMP, Balancing
 from nadi.pdes.network.disciplines import STRICT, Discipline, discipline
@@ -143,7 +143,7 @@ class SharedBuffer:
 
 
 class CoupledCollectives(NamedTuple):
-    """K kinds of collectives that are coupled flows (pdes/messages/flows/coupled.py), those of a group together."""
+    """K kinds of collectives that are coupled flows (pdes/messages/coupled.py), those of a group together."""
 
     ptr: Int64  # int64[G+1], first kind of each group
     schedule: Int64  # int64[K], number of the schedule

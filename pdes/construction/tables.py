@@ -8,11 +8,10 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from nadi.pdes.construction.layout import Layout, Part, offsets
 from nadi.pdes.construction.settings import Settings
-from nadi.pdes.core import packet
+from nadi.pdes.core import Array, Int32, Int64, Program, Record, Rows, Schedules, packet
 from nadi.pdes.core import state as s
-from nadi.pdes.core.inputs import Array, Int32, Int64, Program, Record, Rows, Schedules
-from nadi.pdes.core.memory import aligned, full, rows_of, zeros
-from nadi.pdes.core.rows.nic import Port
+from nadi.pdes.core.jit import aligned, full, rows_of, zeros
+from nadi.pdes.core.rows.network import Port
 from nadi.pdes.core.rows.npu import GroupView, JobTotal, Npu, PlanLane, PlanStep, SharedMemory, System, Tokens, Turns
 from nadi.pdes.nic.counting import PRIME_A, PRIME_B
 from nadi.pdes.npu.agenda import begin_slot

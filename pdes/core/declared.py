@@ -7,12 +7,12 @@ from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
+from nadi.pdes.core import Int64
 from nadi.pdes.core import state as s
-from nadi.pdes.core.hashing import FREE, rehash
-from nadi.pdes.core.inputs import Int64
-from nadi.pdes.core.memory import full, never_used, rows_of, zeros
+from nadi.pdes.core.algorithms import FREE, rehash
+from nadi.pdes.core.jit import full, never_used, rows_of, zeros
+from nadi.pdes.core.rows import ALONE, BUILT, EMPTY, OWN_WAY, REMADE, Each, Row, RowsOf, WordKind
 from nadi.pdes.core.rows.messages import FIRST_EVENT, Event
-from nadi.pdes.core.rows.row import ALONE, BUILT, EMPTY, OWN_WAY, REMADE, Each, Row, RowsOf, WordKind
 
 # Code that walks over a world follows these declarations: checkpoints, moving to other LPs, growth of pools, and
 # moving forward in time. So an array, or a word of a row, is declared in one place.
@@ -141,7 +141,7 @@ def power_of_two(minimum: int) -> int:
 
 
 def empty_map(minimum: int) -> tuple[Int64, Int64]:
-    """Return keys and values of a map (pdes/core/hashing.py) with at least `minimum` places."""
+    """Return keys and values of a map (pdes/core/algorithms.py) with at least `minimum` places."""
     size = power_of_two(minimum)
     return full(size, FREE), zeros(size)
 
@@ -152,7 +152,7 @@ class Pool(NamedTuple):
     table: RowsOf
     rows: str  # array with an item per row; of a pool with a counter, the stack of free rows
     counter: str = ""  # word of `ctl` that counts the free rows
-    keys: str = ""  # keys of the map (pdes/core/hashing.py) that finds rows
+    keys: str = ""  # keys of the map (pdes/core/algorithms.py) that finds rows
     values: str = ""  # values of that map
 
 
@@ -169,7 +169,7 @@ POOLS = {
 
 
 def _rehashed(keys: Int64, values: Int64, minimum: int) -> tuple[Int64, Int64]:
-    """Return a larger map (pdes/core/hashing.py) with the same pairs, and at least `minimum` places."""
+    """Return a larger map (pdes/core/algorithms.py) with the same pairs, and at least `minimum` places."""
     new_keys, new_values = empty_map(max(len(keys), minimum))
     rehash(keys, values, new_keys, new_values)
     return new_keys, new_values

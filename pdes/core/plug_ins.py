@@ -5,7 +5,7 @@ from typing import Any
 
 from nadi.compiling import defect_text
 from nadi.inputs import plug_ins
-from nadi.pdes.core.errors import RunError
+from nadi.pdes.core import RunError
 from nadi.pdes.core.jit import hook_address
 
 

@@ -22,8 +22,20 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from nadi.pdes.core.jit import inline, reader, seen_as
-from nadi.pdes.core.rows import messages, network, nic, npu
-from nadi.pdes.core.rows.row import ALONE, BUILT, EMPTY, INF, OWN_WAY, REMADE, Each, RowsOf, WordKind
+from nadi.pdes.core.rows import (
+    ALONE,
+    BUILT,
+    EMPTY,
+    INF,
+    OWN_WAY,
+    REMADE,
+    Each,
+    RowsOf,
+    WordKind,
+    messages,
+    network,
+    npu,
+)
 from nadi.pdes.core.rows.run import Constants, ControlParameters, Counters, Hooks, Scalars
 
 Int64 = Annotated[np.ndarray, np.int64]
@@ -207,7 +219,7 @@ class Net(NamedTuple):
     block_free: Annotated[Int32, RowsOf.BLOCK, REMADE]  # stack
     far: Annotated[Int64, BUILT]  # [outgoing links] names of links to other LPs (`Part.far`)
     ghost: Annotated[Int64, BUILT]  # [lists] `tx` row of the first link that comes from the neighbours of the list
-    outbox: Annotated[Int64, BUILT]  # what goes to other LPs (pdes/network/boundary.py)
+    outbox: Annotated[Int64, BUILT]  # what goes to other LPs (pdes/core/packet.py)
     out_at: Annotated[Int64, BUILT]  # [lists x 2] where the halves of a list begin in the outbox
     in_at: Annotated[Int64, BUILT]  # [lists x 2] addresses of the halves for this LP
     gate: Annotated[np.recarray, network.Gate, RowsOf.LINK]
@@ -251,8 +263,8 @@ class Npus(NamedTuple):
     """NPUs, their ports and their own events."""
 
     npu: Annotated[np.recarray, npu.Npu, RowsOf.NPU]
-    port: Annotated[np.recarray, nic.Port, RowsOf.PORT]
-    heap: Annotated[Int64, RowsOf.NPU, OWN_WAY]  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/queues.py
+    port: Annotated[np.recarray, network.Port, RowsOf.PORT]
+    heap: Annotated[Int64, RowsOf.NPU, OWN_WAY]  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/algorithms.py
     token: Annotated[np.recarray, npu.Tokens, RowsOf.NPU, Each("gated_dimensions")]
     system: Annotated[np.recarray, npu.System, RowsOf.NPU]
     turns: Annotated[np.recarray, npu.Turns, RowsOf.NPU]  # where they run one row of each kind at a time
@@ -263,21 +275,21 @@ class Npus(NamedTuple):
 class Qps(NamedTuple):
     """Queue pairs, messages and flow records."""
 
-    # Maps (pdes/core/hashing.py): keys int64 (-1 free), values int64, a power of two long.
+    # Maps (pdes/core/algorithms.py): keys int64 (-1 free), values int64, a power of two long.
 
-    qp: Annotated[np.recarray, nic.QueuePair, RowsOf.PAIR]
-    msg: Annotated[np.recarray, nic.Message, RowsOf.MESSAGE, OWN_WAY]
+    qp: Annotated[np.recarray, network.QueuePair, RowsOf.PAIR]
+    msg: Annotated[np.recarray, network.Message, RowsOf.MESSAGE, OWN_WAY]
     msg_free: Annotated[Int64, RowsOf.MESSAGE, REMADE]  # stack
-    rxqp: Annotated[np.recarray, nic.Receiver, RowsOf.RECEIVER]  # a map itself, by dst << 44 | src << 24 | qp
-    flow_out: Annotated[np.recarray, nic.FlowOut, EMPTY]
-    flow_in: Annotated[np.recarray, nic.FlowIn, EMPTY]
+    rxqp: Annotated[np.recarray, network.Receiver, RowsOf.RECEIVER]  # a map itself, by dst << 44 | src << 24 | qp
+    flow_out: Annotated[np.recarray, network.FlowOut, EMPTY]
+    flow_in: Annotated[np.recarray, network.FlowIn, EMPTY]
     qp_key: Annotated[Int64, RowsOf.PAIR, OWN_WAY]  # src << 44 | dst << 25 | connection -> qp
     qp_val: Annotated[Int64, RowsOf.PAIR, OWN_WAY]
-    cc: Annotated[np.recarray, nic.CongestionState, RowsOf.PAIR]
+    cc: Annotated[np.recarray, network.CongestionState, RowsOf.PAIR]
     par: Annotated[np.recarray, ControlParameters, BUILT]  # one row
-    resends: Annotated[np.recarray, nic.Resends, RowsOf.PAIR]  # where switches trim packets
-    sel_tx: Annotated[np.recarray, nic.Selective, RowsOf.PAIR]
-    sel_rx: Annotated[np.recarray, nic.Selective, RowsOf.RECEIVER]
+    resends: Annotated[np.recarray, network.Resends, RowsOf.PAIR]  # where switches trim packets
+    sel_tx: Annotated[np.recarray, network.Selective, RowsOf.PAIR]
+    sel_rx: Annotated[np.recarray, network.Selective, RowsOf.RECEIVER]
     # ps: when the latest message is in, or has left if limited to a share, at message level
     arrived: Annotated[Int64, RowsOf.PAIR, ALONE]
     begun: Annotated[Int64, RowsOf.RECEIVER]  # where the message in hand begins, where reductions take time
@@ -320,7 +332,7 @@ class MessageModels(NamedTuple):
 
 
 class Flows(NamedTuple):
-    """The flow model (pdes/messages/flows)."""
+    """The flow model (pdes/messages/rates.py)."""
 
     state: Annotated[np.record, messages.FlowState]
     flow: Annotated[np.recarray, messages.Flow, RowsOf.PAIR]
@@ -416,10 +428,10 @@ NOT_MOVED = frozenset({MessageModels, Flows})  # ALONE as a whole
 world_at = reader(World)
 
 whole_messages = seen_as(messages.WholeMessage)
-requests = seen_as(nic.PendingRequest)
-asking = seen_as(nic.QueuedRequest)
-kept_messages = seen_as(nic.KeptMessage)
-later_messages = seen_as(nic.LaterMessage)
+requests = seen_as(network.PendingRequest)
+asking = seen_as(network.QueuedRequest)
+kept_messages = seen_as(network.KeptMessage)
+later_messages = seen_as(network.LaterMessage)
 
 
 @inline

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nadi.pdes.core.inputs import Float64, Int64, setting
+from nadi.pdes.core import Float64, Int64, setting
 from nadi.pdes.core.jit import hook
 from nadi.pdes.core.packet import SHARE_UNITS, class_of, destination, end_of
 from nadi.pdes.core.state import INF, whole_messages, world_at
-from nadi.pdes.fidelity import packet
-from nadi.pdes.fidelity.contract import MessageHooks, NetworkModel, OwnKeys
+from nadi.pdes.fidelity import MessageHooks, NetworkModel, OwnKeys, packet
 from nadi.pdes.messages.events import ARRIVE, STEP
 from nadi.pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
 from nadi.pdes.network.link import count_for_job, count_sent, link_psb

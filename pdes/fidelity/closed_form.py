@@ -1,6 +1,6 @@
 """Closed forms: no message crosses the network; nadi/simulation/closed_forms computes the times and runs programs."""
 
-from nadi.pdes.fidelity.contract import NO_PAUSES, PATH_KEYS, MessageHooks, NetworkModel
+from nadi.pdes.fidelity import NO_PAUSES, PATH_KEYS, MessageHooks, NetworkModel
 
 NO_LOSSES = "closed forms model no losses; expected slowdown, rate or added_latency"
 ALWAYS_SLOW = 'at closed forms links are slow for the whole run; expected at = "0s" and no until'

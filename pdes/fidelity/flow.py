@@ -1,6 +1,6 @@
 """Flows: messages share links max-min fairly, with the bytes of their packets and acknowledgements.
 
-A connection sends its messages one after another, each as a fluid at the rate that pdes/messages/flows/rates.py gives
+A connection sends its messages one after another, each as a fluid at the rate that pdes/messages/rates.py gives
 it. Its last byte leaves when the flow ends, and arrives after the latencies of the path and one packet's transmission
 over every link but the slowest. Closed forms are those of packets.
 """
@@ -11,18 +11,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from nadi.pdes.core.inputs import setting
+from nadi.pdes.core import setting
 from nadi.pdes.core.jit import call_hook, clock_ns, hook, inline, outline
 from nadi.pdes.core.packet import destination
-from nadi.pdes.core.rows.row import INF
+from nadi.pdes.core.rows import INF
 from nadi.pdes.core.state import CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
-from nadi.pdes.fidelity.contract import NO_PAUSES, PATH_KEYS, MessageHooks, NetworkModel, OwnKeys
+from nadi.pdes.fidelity import NO_PAUSES, PATH_KEYS, MessageHooks, NetworkModel, OwnKeys
+from nadi.pdes.messages import paths, rates
+from nadi.pdes.messages.coupled import end_stage, lay_coupled
 from nadi.pdes.messages.events import ARRIVE, FINISH, SOLVE, add_event
-from nadi.pdes.messages.flows.capacities import MAX_RATE_BPS, capacity_of, set_capacity
-from nadi.pdes.messages.flows.coupled import end_stage, lay_coupled
-from nadi.pdes.messages.flows.paths import WHOLE, back_bytes_on, bytes_on, lay_path, load_message, packets_of
-from nadi.pdes.messages.flows.rates import ask_to_solve, bring_up_to_date, enter, leave, set_finish, solve
-from nadi.pdes.messages.flows.turns import first_to_end, leave_turn, wait_for_turn
 from nadi.pdes.messages.whole import add_message_event, leaves
 from nadi.pdes.network.link import count_for_job, count_sent
 
@@ -56,11 +53,11 @@ def begin(world, pair, now_ps):
     flows = world.flows
     flow = flows.flow[pair]
     if flow.epoch != flows.state.epoch:
-        lay_path(world, pair, now_ps)
-    load_message(world, pair, whole_messages(world.qps.msg)[flow.first_message].payload_bytes)
-    wait_for_turn(flows, pair, now_ps)
-    enter(flows, pair, now_ps)
-    ask_to_solve(world, now_ps)
+        paths.lay_path(world, pair, now_ps)
+    paths.load_message(world, pair, whole_messages(world.qps.msg)[flow.first_message].payload_bytes)
+    rates.wait_for_turn(flows, pair, now_ps)
+    rates.enter(flows, pair, now_ps)
+    rates.ask_to_solve(world, now_ps)
 
 
 @outline
@@ -74,17 +71,17 @@ def count_on_links(world, pair, size_bytes):
     """
     net, flows = world.net, world.flows
     flow = flows.flow[pair]
-    packets = packets_of(net, size_bytes)
+    packets = paths.packets_of(net, size_bytes)
     src, dst = np.int64(world.qps.qp[pair].npu), destination(world.qps.qp[pair].w1)
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop, use = flows.hop[h], flows.hop_use[h]
         link = np.int64(hop.link)
         if use.is_back == 1:
-            on_link = back_bytes_on(net, link, packets) * use.share // WHOLE
+            on_link = paths.back_bytes_on(net, link, packets) * use.share // paths.WHOLE
             # acknowledgements are no messages, so only their bytes count
             net.tx[link].sent_bytes += on_link
         else:
-            on_link = bytes_on(net, link, size_bytes, packets) * use.share // WHOLE
+            on_link = paths.bytes_on(net, link, size_bytes, packets) * use.share // paths.WHOLE
             count_sent(net, link, on_link, 0)
             net.count.hops += 1
         count_for_job(net, link, src, dst, on_link)
@@ -106,7 +103,7 @@ def end(world, pair, now_ps):
     size = msg.payload_bytes
     count_on_links(world, pair, size)
     following = msg.following
-    bring_up_to_date(flows, pair, flow.rate, flow.limit, now_ps)
+    rates.bring_up_to_date(flows, pair, flow.rate, flow.limit, now_ps)
     rest_bytes, port = flow.remaining_bytes, np.int64(flows.hop[flow.first_hop].link)
     flow.first_message = following
     flow.messages -= 1
@@ -117,14 +114,14 @@ def end(world, pair, now_ps):
     add_message_event(world.net, qps, world.messages, arrives, ARRIVE, message)
     if flow.messages > 0 and whole_messages(qps.msg)[following].payload_bytes == size:
         rate = flow.rate
-        load_message(world, pair, size)  # the same weights, so no rate changes
+        paths.load_message(world, pair, size)  # the same weights, so no rate changes
         flow.remaining_bytes += rest_bytes
         flow.rate = rate
-        set_finish(flows, pair)
+        rates.set_finish(flows, pair)
         return
-    leave(flows, pair)
-    leave_turn(flows, port, rest_bytes, now_ps)
-    ask_to_solve(world, now_ps)
+    rates.leave(flows, pair)
+    rates.leave_turn(flows, port, rest_bytes, now_ps)
+    rates.ask_to_solve(world, now_ps)
     if flow.messages > 0:
         begin(world, pair, now_ps)
 
@@ -143,10 +140,10 @@ def change_network(world, now_ps):
     for i in range(first, net.ctl.fault_at):
         change = schedule.change[i]
         if change.kind == CHANGE_LINK:
-            set_capacity(world.flows, change.index, capacity_of(net, change.index))
+            paths.set_capacity(world.flows, change.index, paths.capacity_of(net, change.index))
         elif change.kind == CHANGE_ROUTES:
             world.flows.state.epoch = change.value + 1
-    ask_to_solve(world, now_ps)
+    rates.ask_to_solve(world, now_ps)
     if net.ctl.fault_ps < LONGEST_RUN_PS:
         add_event(net.ctl, world.messages, net.ctl.fault_ps, FINISH, 0, 0)
 
@@ -166,18 +163,18 @@ def reroute(world, now_ps):
             if flows.state.hops + world.net.const.reserve_hops > flows.hop.shape[0]:
                 add_event(world.net.ctl, world.messages, now_ps, FINISH, 0, 0)
                 return
-            bring_up_to_date(flows, pair, flow.rate, flow.limit, now_ps)
+            rates.bring_up_to_date(flows, pair, flow.rate, flow.limit, now_ps)
             left_bytes = flow.remaining_bytes
-            leave(flows, pair)
+            rates.leave(flows, pair)
             if flow.is_coupled == 1:
                 lay_coupled(world, pair, now_ps)
             else:
-                lay_path(world, pair, now_ps)
-                load_message(world, pair, whole_messages(world.qps.msg)[flow.first_message].payload_bytes)
+                paths.lay_path(world, pair, now_ps)
+                paths.load_message(world, pair, whole_messages(world.qps.msg)[flow.first_message].payload_bytes)
             # `load_message` has set the bytes of the whole message, of which these are left
             flow.remaining_bytes = min(flow.remaining_bytes, left_bytes)
-            enter(flows, pair, now_ps)
-            ask_to_solve(world, now_ps)
+            rates.enter(flows, pair, now_ps)
+            rates.ask_to_solve(world, now_ps)
     flows.state.moved_epoch = flows.state.epoch
 
 
@@ -232,7 +229,7 @@ def settle(world_address, kind, now_ps):
     flows = world.flows
     if kind == SOLVE:
         begun_ns = clock_ns()
-        flows.state.solved += solve(flows, now_ps)
+        flows.state.solved += rates.solve(flows, now_ps)
         flows.state.solve_ns += clock_ns() - begun_ns
     else:
         if flows.state.alarm_ps == now_ps:
@@ -250,7 +247,7 @@ def settle(world_address, kind, now_ps):
                     break
                 end_stage(world, flow_id, now_ps)
             else:
-                end(world, first_to_end(flows, flow_id, now_ps), now_ps)
+                end(world, rates.first_to_end(flows, flow_id, now_ps), now_ps)
     set_alarm(world)
     return 0
 
@@ -288,5 +285,5 @@ NETWORK = NetworkModel(
         "error_rate": "messages as a whole are never lost; expected another fault",
         "pause_storm": NO_PAUSES,
     },
-    max_link_rate_bps=MAX_RATE_BPS,
+    max_link_rate_bps=paths.MAX_RATE_BPS,
 )

@@ -1,6 +1,6 @@
 """Two kinds of traffic in one run: messages of some groups are flows, all others packets, on the same links.
 
-Each connection of packets with a message under way takes part in the solution of rates (pdes/messages/flows/rates.py)
+Each connection of packets with a message under way takes part in the solution of rates (pdes/messages/rates.py)
 as a *placeholder*: a flow over its path and back that never ends, with the weights and the cap of a long message. So
 flows get their max-min share beside packets, and packets get the rest of each link: its rate less the rates of its
 flows, but at least MIN_SHARE of it, for acknowledgements that follow their last message. A solution, at each begin and
@@ -13,25 +13,15 @@ to the end of the cell, or until it posts a message that is a flow: another NPU'
 
 import numpy as np
 
+from nadi.pdes.core import packet
+from nadi.pdes.core.algorithms import keyed_remove, keyed_sift
 from nadi.pdes.core.jit import call_hook, hook, inline, outline
-from nadi.pdes.core.packet import CONNECTION_SHIFT, destination, inbox_later_ps, number_of, sender_pair
-from nadi.pdes.core.queues import keyed_remove, keyed_sift
 from nadi.pdes.core.state import INF, whole_messages, world_at
 from nadi.pdes.fidelity.flow import take_up
-from nadi.pdes.messages.events import (
-    FINISH,
-    KEY_SHIFT,
-    KIND_SHIFT,
-    LEFT,
-    SOLVE,
-    STEP,
-    add_event,
-    next_event_ps,
-    take_event,
-)
-from nadi.pdes.messages.flows.paths import lay_path, load_message
-from nadi.pdes.messages.flows.rates import ask_to_solve, enter, leave
+from nadi.pdes.messages import events
 from nadi.pdes.messages.message_loop import KEY_NPU_MASK, are_events_short, are_hops_short, has_arrived
+from nadi.pdes.messages.paths import lay_path, load_message
+from nadi.pdes.messages.rates import ask_to_solve, enter, leave
 from nadi.pdes.messages.whole import ends_of, post_message
 from nadi.pdes.network.batch import blocks_short, order_ties, take_batch
 from nadi.pdes.network.link import inbox_of, nominal_psb
@@ -59,7 +49,7 @@ def announce(world, pair, what, now_ps):
     """
     # Its key is smaller than that of any message, so that flows begin beside the placeholders of their moment.
     word = pair << 1 | what
-    add_event(world.net.ctl, world.messages, now_ps, STEP, word, -1 - word)
+    events.add_event(world.net.ctl, world.messages, now_ps, events.STEP, word, -1 - word)
 
 
 @hook
@@ -78,7 +68,7 @@ def post_by_kind(world_address, node, dst, connection, tag, size_bytes, waiter, 
     """
     world = world_at(world_address)
     net, npus, qps, flows = world.net, world.npus, world.qps, world.flows
-    group = min(connection & ((1 << CONNECTION_SHIFT) - 1), flows.by_flow.shape[0] - 1)  # P2P is the last
+    group = min(connection & ((1 << packet.CONNECTION_SHIFT) - 1), flows.by_flow.shape[0] - 1)  # P2P is the last
     if flows.by_flow[group] == 1:
         flows.turn[node].flow_messages += 1
         flows.turn[dst].flow_messages += 1
@@ -104,7 +94,7 @@ def packets_are_in(world_address, node, now_ps, word1, word2, word3):
         word3: Word 3 of its last packet, the tag.
     """
     world = world_at(world_address)
-    announce(world, sender_pair(word2), ENDS, now_ps)
+    announce(world, packet.sender_pair(word2), ENDS, now_ps)
     done, inst = message_done(world.net, world.npus, world.insts, node, word1, word3)
     return (inst + 1) << 32 | (done + 1)
 
@@ -163,7 +153,7 @@ def set_packet_rate(world, link):
     if taken > 0:
         # packets get what flows leave, and at least a small part, so that they always move
         psb *= row.whole_capacity / max(row.whole_capacity - taken, row.whole_capacity // MIN_SHARE)
-    number = number_of(net.tx[link].meta)
+    number = packet.number_of(net.tx[link].meta)
     net.link_class[number].ps_per_byte = psb
     if world.inbox.rx_psb.shape[0] > 1:
         world.inbox.rx_psb[number] = psb
@@ -180,7 +170,7 @@ def solve_for_both(world_address, now_ps):
     world = world_at(world_address)
     flows = world.flows
     dirty, solved = flows.state.dirty, flows.state.solved
-    call_hook(world.net.hooks.settle, world_address, SOLVE, now_ps)
+    call_hook(world.net.hooks.settle, world_address, events.SOLVE, now_ps)
     for i in range(dirty):  # the lists that the solution has emptied still have their items
         set_packet_rate(world, np.int64(flows.dirty[i]))
     for i in range(flows.state.solved - solved):
@@ -201,7 +191,7 @@ def next_packet_ps(world, node, begin_ps):
     turn = world.flows.turn[node]
     if turn.next_packet == turn.end:
         return np.int64(INF)
-    return begin_ps + inbox_later_ps(world.net.record[world.net.ordered[turn.next_packet]].ready_ps)
+    return begin_ps + packet.inbox_later_ps(world.net.record[world.net.ordered[turn.next_packet]].ready_ps)
 
 
 @inline
@@ -302,7 +292,7 @@ def due_event_ps(world):
     state = world.flows.state
     if state.known_events != world.net.ctl.events:
         state.known_events = world.net.ctl.events
-        state.due_ps = next_event_ps(world.net.ctl, world.messages)
+        state.due_ps = events.next_event_ps(world.net.ctl, world.messages)
     return state.due_ps
 
 
@@ -328,7 +318,7 @@ def take_turn(world_address, begin_ps, end_ps):
     batch = np.int64(0)
     for i in range(turn.next_packet, turn.end):
         record = np.int64(net.ordered[i])
-        later_ps = inbox_later_ps(net.record[record].ready_ps)
+        later_ps = packet.inbox_later_ps(net.record[record].ready_ps)
         if begin_ps + later_ps >= end:
             break
         inbox.batch_key[batch] = later_ps << 16 | batch
@@ -360,25 +350,25 @@ def take_flow_event(world_address, begin_ps, end_ps):
     """
     world = world_at(world_address)
     net, flows = world.net, world.flows
-    now_ps, order, item = take_event(net.ctl, world.messages)
+    now_ps, order, item = events.take_event(net.ctl, world.messages)
     flows.state.known_events = -1
-    kind = order >> KIND_SHIFT
-    if kind == FINISH:
+    kind = order >> events.KIND_SHIFT
+    if kind == events.FINISH:
         call_hook(net.hooks.settle, world_address, kind, now_ps)
-    elif kind == SOLVE:
+    elif kind == events.SOLVE:
         solve_for_both(world_address, now_ps)
     # negative items are placeholders of packets (`announce`)
-    elif kind == STEP and item < 0:
+    elif kind == events.STEP and item < 0:
         count_placeholder(world, (-1 - item) >> 1, (-1 - item) & 1, now_ps)
-    elif kind == STEP:
+    elif kind == events.STEP:
         take_up(world, item, now_ps)
     else:
-        if kind == LEFT:
-            node = (order >> KEY_SHIFT) & KEY_NPU_MASK
+        if kind == events.LEFT:
+            node = (order >> events.KEY_SHIFT) & KEY_NPU_MASK
             world.npus.npu[node].now_ps = now_ps
             done, inst = send_has_left(net, world.insts, whole_messages(world.qps.msg)[item].ref)
         else:
-            node = destination(ends_of(world.qps, item))
+            node = packet.destination(ends_of(world.qps, item))
             world.npus.npu[node].now_ps = now_ps
             done, inst = has_arrived(world, node, item, now_ps)
         flows.turn[node].flow_messages -= 1

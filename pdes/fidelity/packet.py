@@ -1,6 +1,6 @@
 """Packets: the model of the engine itself (pdes/window.py), to which all others are compared."""
 
-from nadi.pdes.fidelity.contract import PATH_KEYS, NetworkModel, keys_with
+from nadi.pdes.fidelity import PATH_KEYS, NetworkModel, keys_with
 
 NETWORK = NetworkModel(
     name="packet",

@@ -16,9 +16,9 @@ are rare and enter a small heap.
 
 import numpy as np
 
-from nadi.pdes.core.inputs import Int64, Record, Rows
+from nadi.pdes.core import Int64, Record, Rows
+from nadi.pdes.core.algorithms import heap_pop, heap_push
 from nadi.pdes.core.jit import inline, leading_zeros, outline, trailing_zeros
-from nadi.pdes.core.queues import heap_pop, heap_push
 from nadi.pdes.core.rows.messages import FIRST_EVENT, MERGING, SORTING, WAITING
 from nadi.pdes.core.state import INF, MessageModels
 
@@ -27,7 +27,7 @@ KEY_SHIFT = 40
 FINISH, OWN, LEFT, LAUNCH, TAKE, ARRIVE, STEP, SOLVE = range(8)
 """Kinds of events, with key and item. OWN: NPU << KEY_SHIFT | lane (LANES: the begin of the run), and the NPU. LAUNCH,
 the first step of a collective: the instance's key and the instance. FINISH and SOLVE have neither: flows that are due
-end, and others get new rates when everything else at this time has happened (pdes/messages/flows). The others: sender
+end, and others get new rates when everything else at this time has happened (rates.py). The others: sender
 << KEY_SHIFT | number of the message within its sender, and the message. LEFT: its last byte has left; the item may be
 -1 - instance, whose other sends have left before. ARRIVE: it is in. TAKE: its receiver acts on it. STEP: it moves on
 from its node; its key has the sender's number plus 1.

@@ -6,63 +6,24 @@ event, as in pdes/npu/npu_window.py, whose trace rows, lanes and collectives it 
 
 import numpy as np
 
+from nadi.pdes.core import state
+from nadi.pdes.core.algorithms import heap_pop
 from nadi.pdes.core.jit import call_hook, inline, kernel
 from nadi.pdes.core.packet import P2P, destination, instance_node, message_tag, tag_group, tag_lane, tag_seq
-from nadi.pdes.core.queues import heap_pop
-from nadi.pdes.core.state import (
-    COMPUTE_LANE,
-    DONE,
-    FULL,
-    INF,
-    LANES,
-    LONGEST_RUN_PS,
-    NEED_EVENTS,
-    NEED_HOPS,
-    REMOTE_LANE,
-    give_row_back,
-    whole_messages,
-    world_at,
-)
-from nadi.pdes.messages.events import (
-    ARRIVE,
-    FINISH,
-    FIRST_DONE,
-    FIRST_POST,
-    KEY_SHIFT,
-    KIND_SHIFT,
-    LAUNCH,
-    LEFT,
-    OWN,
-    SOLVE,
-    STEP,
-    TAKE,
-    add_event,
-    next_event_ps,
-    take_event,
-)
+from nadi.pdes.messages import events
 from nadi.pdes.messages.whole import add_message_event, ends_of
 from nadi.pdes.network.batch import blocks_short
 from nadi.pdes.nic.counting import finish_flow
 from nadi.pdes.nic.transport import post
+from nadi.pdes.npu import trace
 from nadi.pdes.npu.agenda import begin_slot, take_due
 from nadi.pdes.npu.collective import advance, arrives, begins_after, close_if_done, instance_for, send_has_left
 from nadi.pdes.npu.contention import serve_next
 from nadi.pdes.npu.delivery import in_lane_at, receive_row
 from nadi.pdes.npu.npu_window import short_of
-from nadi.pdes.npu.trace import (
-    NOTHING,
-    begin_job,
-    begin_turns,
-    finish_row,
-    leave_lane,
-    next_ready,
-    post_send,
-    start_row,
-    takes_turn,
-)
 
 PAUSED, TOO_LATE = 4, 5  # beside DONE, FULL and FAILED; SENT of pdes.core.state, also 4, is of packets alone
-KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
+KEY_NPU_MASK = (1 << events.KIND_SHIFT - events.KEY_SHIFT) - 1
 SPARE_EVENTS = 64  # maximum number of rows that one action may take where collectives slow computation down
 
 
@@ -83,7 +44,7 @@ def move_lanes(world, node):
         lane = heap[2 * base + 1] - npu.ports
         heap_pop(heap, base, npu.heap_size)
         npu.heap_size -= 1
-        add_event(world.net.ctl, world.messages, time, OWN, (node << KEY_SHIFT) | lane, node)
+        events.add_event(world.net.ctl, world.messages, time, events.OWN, (node << events.KEY_SHIFT) | lane, node)
 
 
 @inline
@@ -97,12 +58,12 @@ def begin_row(world, node, now_ps):
     """
     # Returns the row that is done at once, and the instance to advance, NOTHING for none.
     npu, rows, const = world.npus.npu[node], world.rows, world.net.const
-    row = next_ready(npu, rows)
-    if const.one_at_a_time == 1 and not takes_turn(
+    row = trace.next_ready(npu, rows)
+    if const.one_at_a_time == 1 and not trace.takes_turn(
         npu, world.npus.turns[node], rows, world.trace, row, const.serial_collectives
     ):
-        return np.int64(NOTHING), np.int64(NOTHING)
-    done, inst = start_row(world.net.const.address, node, row, now_ps)
+        return np.int64(trace.NOTHING), np.int64(trace.NOTHING)
+    done, inst = trace.start_row(world.net.const.address, node, row, now_ps)
     move_lanes(world, node)
     if inst >= 0 and world.insts.inst[inst].started == 1:
         collective = world.insts.inst[inst]
@@ -110,8 +71,8 @@ def begin_row(world, node, now_ps):
         if delay > 0:
             # until LAUNCH, messages only wait: the endpoint's delay is before the first step
             collective.started = 0
-            add_event(world.net.ctl, world.messages, now_ps + delay, LAUNCH, collective.key, inst)
-            inst = np.int64(NOTHING)
+            events.add_event(world.net.ctl, world.messages, now_ps + delay, events.LAUNCH, collective.key, inst)
+            inst = np.int64(trace.NOTHING)
     return done, inst
 
 
@@ -129,13 +90,13 @@ def take_message(world, node, message, now_ps):
     ends = ends_of(qps, message)
     tag = qps.msg[message].tag
     # before the row is freed, whose words it reads
-    finish_flow(net, qps, ends, tag, whole_messages(qps.msg)[message].ordinal, now_ps)
-    give_row_back(net, qps, message)
+    finish_flow(net, qps, ends, tag, state.whole_messages(qps.msg)[message].ordinal, now_ps)
+    state.give_row_back(net, qps, message)
     if tag_group(tag) == P2P:
-        return receive_row(net.const.address, node, ends, tag), np.int64(NOTHING)
+        return receive_row(net.const.address, node, ends, tag), np.int64(trace.NOTHING)
     inst = instance_for(world.net, world.npus, world.insts, node, tag_group(tag), tag_seq(tag))
     arrives(net, world.insts, inst, tag_lane(tag))
-    return np.int64(NOTHING), inst
+    return np.int64(trace.NOTHING), inst
 
 
 @inline
@@ -149,7 +110,7 @@ def has_arrived(world, node, message, now_ps):
         now_ps: Current time in ps.
     """
     net = world.net
-    msg = whole_messages(world.qps.msg)[message]
+    msg = state.whole_messages(world.qps.msg)[message]
     size = msg.payload_bytes
     net.count.consumed_packets += 1
     net.count.received_bytes += size
@@ -159,8 +120,8 @@ def has_arrived(world, node, message, now_ps):
         at = in_lane_at(world, node, msg.tag, size, at, True)
     if at == now_ps:
         return take_message(world, node, message, now_ps)
-    add_message_event(net, world.qps, world.messages, at, TAKE, message)
-    return np.int64(NOTHING), np.int64(NOTHING)
+    add_message_event(net, world.qps, world.messages, at, events.TAKE, message)
+    return np.int64(trace.NOTHING), np.int64(trace.NOTHING)
 
 
 @inline
@@ -178,12 +139,12 @@ def await_last_byte(world, instance, order, now_ps):
     if left_ps >= now_ps and collective.lanes_left == 0 and collective.sends_left == 0:
         # as the message itself would have had: its sender and its ordinal, so the order of events does not depend on
         # this shortcut
-        key = (collective.key >> KEY_SHIFT << KEY_SHIFT) | collective.left_ordinal
+        key = (collective.key >> events.KEY_SHIFT << events.KEY_SHIFT) | collective.left_ordinal
         # at this moment, only what comes behind the current event may still be added
-        if left_ps > now_ps or (LEFT << KIND_SHIFT) | key > order:
+        if left_ps > now_ps or (events.LEFT << events.KIND_SHIFT) | key > order:
             collective.sends_left = 1
             collective.left_ps = 0
-            add_event(world.net.ctl, world.messages, left_ps, LEFT, key, -1 - instance)
+            events.add_event(world.net.ctl, world.messages, left_ps, events.LEFT, key, -1 - instance)
 
 
 @inline
@@ -198,7 +159,7 @@ def has_lapsed(world, node, now_ps):
     if world.net.const.slows_compute == 0:
         return False
     # events in lists cannot be removed: the one that counts is at due_ps, others find the lane idle or another time
-    return world.npus.npu[node].lane[COMPUTE_LANE] < 0 or world.npus.system[node].due_ps != now_ps
+    return world.npus.npu[node].lane[state.COMPUTE_LANE] < 0 or world.npus.system[node].due_ps != now_ps
 
 
 @inline
@@ -216,11 +177,11 @@ def are_events_short(world):
     others = (
         2 * (ctl.free_messages + world.flows.state.held)
         + (const.lane_stride + 2) * ctl.free_instances
-        + (LANES + 1) * const.npus
+        + (state.LANES + 1) * const.npus
     )
     if ctl.events + others + SPARE_EVENTS < world.messages.event.shape[0]:
         return False
-    ctl.need = NEED_EVENTS
+    ctl.need = state.NEED_EVENTS
     return True
 
 
@@ -233,7 +194,7 @@ def are_hops_short(world):
     """
     if world.net.hooks.settle == 0 or world.flows.state.hops + world.net.const.reserve_hops <= world.flows.hop.shape[0]:
         return False
-    world.net.ctl.need = NEED_HOPS
+    world.net.ctl.need = state.NEED_HOPS
     return True
 
 
@@ -247,15 +208,15 @@ def node_of(world, kind, order, item):
         order: Order of the event (Event.order).
         item: Item of the event (Event.which).
     """
-    if kind == OWN:
+    if kind == events.OWN:
         return item
-    if kind == LAUNCH:
+    if kind == events.LAUNCH:
         return instance_node(world.insts.inst[item].key)
-    if kind == TAKE or kind == ARRIVE:
+    if kind == events.TAKE or kind == events.ARRIVE:
         return destination(ends_of(world.qps, item))
     # LEFT and STEP have the sender in their key; a STEP's is 1 more (`add_message_event`)
-    npu = (order >> KEY_SHIFT) & KEY_NPU_MASK
-    return npu - 1 if kind == STEP else npu
+    npu = (order >> events.KEY_SHIFT) & KEY_NPU_MASK
+    return npu - 1 if kind == events.STEP else npu
 
 
 @inline
@@ -270,40 +231,40 @@ def happen(world, node, kind, order, which, now_ps):
         which: Item of the event (Event.which).
         now_ps: Current time in ps.
     """
-    done = inst = np.int64(NOTHING)
-    if kind == OWN:
-        lane = order & ((1 << KEY_SHIFT) - 1)
-        if lane == COMPUTE_LANE and has_lapsed(world, node, now_ps):
+    done = inst = np.int64(trace.NOTHING)
+    if kind == events.OWN:
+        lane = order & ((1 << events.KEY_SHIFT) - 1)
+        if lane == state.COMPUTE_LANE and has_lapsed(world, node, now_ps):
             return done, inst
-        if lane >= FIRST_DONE:
-            done = lane - FIRST_DONE
+        if lane >= events.FIRST_DONE:
+            done = lane - events.FIRST_DONE
             if world.net.const.slows_compute != 0:
                 call_hook(world.net.hooks.running, world.net.const.address, node, done, -1, now_ps)
                 move_lanes(world, node)
-        elif lane >= FIRST_POST:
-            row = lane - FIRST_POST
-            give_row_back(world.net, world.qps, np.int64(world.rows.state[world.npus.npu[node].row_base + row]))
-            post_send(world.net, world.npus, world.trace, node, row, now_ps)
-        elif lane < LANES:
-            done = leave_lane(world.npus.npu[node], world.rows, lane)
-            if lane == REMOTE_LANE and world.net.const.remote_sharers > 1:
+        elif lane >= events.FIRST_POST:
+            row = lane - events.FIRST_POST
+            state.give_row_back(world.net, world.qps, np.int64(world.rows.state[world.npus.npu[node].row_base + row]))
+            trace.post_send(world.net, world.npus, world.trace, node, row, now_ps)
+        elif lane < state.LANES:
+            done = trace.leave_lane(world.npus.npu[node], world.rows, lane)
+            if lane == state.REMOTE_LANE and world.net.const.remote_sharers > 1:
                 following = serve_next(world.net, world.npus, world.trace, node, now_ps)
                 if following >= 0:
                     move_lanes(world, following)
-        elif lane == LANES:
+        elif lane == state.LANES:
             move_lanes(world, node)  # the begin of its job, if that is later
         elif lane == begin_slot(world.npus.npu[node].ports) - world.npus.npu[node].ports:
-            begin_job(world.npus.npu[node])
+            trace.begin_job(world.npus.npu[node])
         else:
             inst = take_due(world.net, world.npus, world.insts, node, now_ps)
             move_lanes(world, node)
-    elif kind == LEFT:
+    elif kind == events.LEFT:
         if which < 0:  # an instance, not a message
             inst = -1 - which
             world.insts.inst[inst].sends_left -= 1
         else:
             done, inst = send_has_left(world.net, world.insts, world.qps.msg[which].ref)
-    elif kind == LAUNCH:
+    elif kind == events.LAUNCH:
         inst = which
         world.insts.inst[inst].started = 1
         if world.net.const.slows_compute != 0:
@@ -311,9 +272,9 @@ def happen(world, node, kind, order, which, now_ps):
                 world.net.hooks.running, world.net.const.address, node, np.int64(world.insts.inst[inst].row), 1, now_ps
             )
             move_lanes(world, node)
-    elif kind == TAKE:
+    elif kind == events.TAKE:
         done, inst = take_message(world, node, which, now_ps)
-    elif kind == ARRIVE:
+    elif kind == events.ARRIVE:
         done, inst = has_arrived(world, node, which, now_ps)
     else:
         call_hook(world.net.hooks.act, world.net.const.address, which, now_ps)
@@ -331,34 +292,36 @@ def work_messages(world_address, max_events, until_ps):
     """
     # PAUSED: the next event is at until_ps or later, or `max_events` events are done. TOO_LATE: the next event lies
     # beyond LONGEST_RUN_PS.
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net = world.net
     ctl = net.ctl
-    events = 0
+    processed = 0
     order = np.int64(0)
     while True:
         if (ctl.check == 1 and short_of(net, world.qps) > 0) or are_events_short(world) or are_hops_short(world):
-            return FULL
+            return state.FULL
         node = ctl.resume_node
         now_ps = ctl.now_ps
         # all that follows from the last event at this NPU is done, so its idle kinds may begin their next rows
         if net.const.one_at_a_time == 1 and node >= 0 and world.npus.npu[node].ready_head < 0:
-            begin_turns(world.npus.npu[node], world.npus.turns[node], world.rows)
+            trace.begin_turns(world.npus.npu[node], world.npus.turns[node], world.rows)
         if node >= 0 and world.npus.npu[node].ready_head >= 0:
             done, inst = begin_row(world, node, now_ps)
         else:
             if ctl.events == 0:
                 ctl.resume_node = -1
-                return DONE
-            if events == max_events or (until_ps < INF and next_event_ps(ctl, world.messages) >= until_ps):
+                return state.DONE
+            if processed == max_events or (
+                until_ps < state.INF and events.next_event_ps(ctl, world.messages) >= until_ps
+            ):
                 return PAUSED
-            events += 1
+            processed += 1
             net.count.events += 1
-            now_ps, order, item = take_event(ctl, world.messages)
-            kind = order >> KIND_SHIFT
-            if now_ps > LONGEST_RUN_PS and (kind != FINISH or world.flows.state.alarm_ps == now_ps):
+            now_ps, order, item = events.take_event(ctl, world.messages)
+            kind = order >> events.KIND_SHIFT
+            if now_ps > state.LONGEST_RUN_PS and (kind != events.FINISH or world.flows.state.alarm_ps == now_ps):
                 return TOO_LATE
-            if kind == FINISH or kind == SOLVE:
+            if kind == events.FINISH or kind == events.SOLVE:
                 ctl.resume_node = -1
                 ctl.now_ps = now_ps
                 call_hook(net.hooks.settle, world_address, kind, now_ps)
@@ -377,7 +340,7 @@ def work_messages(world_address, max_events, until_ps):
                 call_hook(net.hooks.running, world_address, node, done, -1, now_ps)
                 move_lanes(world, node)
         if done >= 0:
-            finish_row(world_address, node, done, now_ps)
+            trace.finish_row(world_address, node, done, now_ps)
 
 
 # Kernels of an open network (pdes/driver.py): messages that its owner posts, not the NPUs' traces.
@@ -396,16 +359,16 @@ def post_from_outside(world_address, node, dst, row, size_bytes, now_ps):
         now_ps: Current time in ps.
     """
     # after FULL: make room and call again
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net = world.net
     if blocks_short(net) or short_of(net, world.qps) > 0 or are_events_short(world) or are_hops_short(world):
-        return FULL
+        return state.FULL
     # as if an event of the NPU were at hand, from which posts take their time
     world.npus.npu[node].now_ps = now_ps
     net.next_time[node] = now_ps
     tag = message_tag(np.int64(P2P), np.int64(0), row)
     post(world_address, node, dst, np.int64(P2P), tag, size_bytes, row, now_ps)
-    return DONE
+    return state.DONE
 
 
 @kernel
@@ -415,5 +378,5 @@ def next_message_event_ps(world_address):
     Args:
         world_address: Address of the directory of the LP's `World`.
     """
-    world = world_at(world_address)
-    return next_event_ps(world.net.ctl, world.messages)
+    world = state.world_at(world_address)
+    return events.next_event_ps(world.net.ctl, world.messages)

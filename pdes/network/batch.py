@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from nadi.pdes.core.hashing import mix, mix2
+from nadi.pdes.core.algorithms import NONE, mix, mix2, prefetch_block
 from nadi.pdes.core.jit import inline
 from nadi.pdes.core.packet import LINK_BITS, inbox_later_ps, inbox_link
-from nadi.pdes.core.queues import NONE, prefetch_block
 from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
 from nadi.pdes.network.link import inbox_of
 from nadi.pdes.network.telemetry import samples_short

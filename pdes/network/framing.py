@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.core.inputs import Bools, Framing, Graph, Int64
+from nadi.pdes.core import Bools, Framing, Graph, Int64
 from nadi.pdes.core.jit import inline
 from nadi.pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags
 

@@ -2,37 +2,9 @@
 
 import numpy as np
 
-from nadi.pdes.core.hashing import mix3
+from nadi.pdes.core import algorithms, packet
 from nadi.pdes.core.jit import inline, outline, prefetch, trailing_zeros
-from nadi.pdes.core.packet import (
-    LINK_BITS,
-    PAUSE_FRAME,
-    SHARE_UNITS,
-    class_of,
-    destination,
-    end_of,
-    job_of,
-    longest_wait_ps,
-    number_of,
-    packets_sent,
-    source,
-    wire_bytes,
-    with_longest_wait,
-)
-from nadi.pdes.core.queues import (
-    NONE,
-    PUT_OUT,
-    SET_DOWN,
-    TAKE_UP,
-    after,
-    append,
-    carry,
-    prefetch_block,
-    push,
-    take_block,
-)
 from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, INSIDE, NEED_BLOCKS, SIDES
-from nadi.pdes.network.boundary import FAR_WINDOWS, put_out
 from nadi.pdes.network.framing import framed_bytes
 from nadi.pdes.network.telemetry import sample_queue, sample_sent
 
@@ -52,7 +24,7 @@ def full_packet_bytes(net):
 @inline
 def class_row(net, link):
     """Return the class (row of `net.link_class`) of an outgoing link, number `link`."""
-    return net.link_class[class_of(net.tx[link].meta)]
+    return net.link_class[packet.class_of(net.tx[link].meta)]
 
 
 @inline
@@ -65,7 +37,7 @@ def link_psb(net, link):
 def nominal_psb(net, link):
     """Return the ps per byte of outgoing link number `link` of `net` for packets and flows together."""
     # where flows share links with packets, `link_psb` is that for packets
-    return net.link_class[class_of(net.tx[link].meta) + net.const.nominal_classes].ps_per_byte
+    return net.link_class[packet.class_of(net.tx[link].meta) + net.const.nominal_classes].ps_per_byte
 
 
 @inline
@@ -82,9 +54,9 @@ def share_psb(net, link, word1, shares):
     SHARE_UNITS divided by the share, 0 = the whole rate.
     """
     psb = nominal_psb(net, link)
-    if shares > SHARE_UNITS:
+    if shares > packet.SHARE_UNITS:
         full = full_packet_bytes(net)
-        psb *= shares / SHARE_UNITS * on_link_bytes(net, link, word1, full) / full
+        psb *= shares / packet.SHARE_UNITS * on_link_bytes(net, link, word1, full) / full
     return psb
 
 
@@ -108,7 +80,9 @@ def inbox_for(net, link_word, arrival_ps):
     ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
     side = (net.ctl.side + ahead) & (SIDES - 1)
     # the time within the cell and the link share word 0, since an inbox's cell is known to its reader
-    return inbox_of(end_of(link_word), side), (later - ahead * cell) << LINK_BITS | number_of(link_word)
+    return inbox_of(packet.end_of(link_word), side), (later - ahead * cell) << packet.LINK_BITS | packet.number_of(
+        link_word
+    )
 
 
 @inline
@@ -122,9 +96,9 @@ def put_in(net, inbox_place, word0, word1, word2, word3):
     net.ctl.pending[inbox_place >> 1 & SIDES - 1] = 1
     tail = np.int64(net.inbox[inbox_place + 1])
     if tail < 0:
-        tail = take_block(net)
+        tail = algorithms.take_block(net)
         net.inbox[inbox_place] = tail
-    net.inbox[inbox_place + 1] = append(net, tail, word0, word1, word2, word3)
+    net.inbox[inbox_place + 1] = algorithms.append(net, tail, word0, word1, word2, word3)
     return tail
 
 
@@ -148,7 +122,7 @@ def reach(net):
 @inline
 def far_reach(net):
     """Return the time before which the outboxes of `net` accept arrivals."""
-    return net.ctl.begin_ps + (1 + FAR_WINDOWS) * net.const.lookahead_ps
+    return net.ctl.begin_ps + (1 + packet.FAR_WINDOWS) * net.const.lookahead_ps
 
 
 @inline
@@ -160,12 +134,12 @@ def wait(net, link, arrival_ps, word1, word2, word3):
     """
     tail = np.int64(net.wait_tail[link])
     if tail < 0:
-        tail = take_block(net)
+        tail = algorithms.take_block(net)
         net.wait_head[link] = tail
         # `release` visits the links with a bit, 32 per word, in place of all links of the LP
         net.waiting[link >> 5] |= 1 << (link & 31)
     # appended in order of arrival: a link delivers in the order in which it sends
-    net.wait_tail[link] = push(net, tail, arrival_ps, word1, word2, word3)
+    net.wait_tail[link] = algorithms.push(net, tail, arrival_ps, word1, word2, word3)
     return tail
 
 
@@ -176,7 +150,7 @@ def wait_turn(net, link, link_word, arrival_ps, word1, word2, word3):
     net: the LP's links; link: outgoing link (row of `tx`); link_word: word `meta` of the link; arrival_ps: arrival at
     its other end in ps; word1, word2, word3: words of the packet (pdes/core/packet.py).
     """
-    if end_of(link_word) >= net.const.nodes:
+    if packet.end_of(link_word) >= net.const.nodes:
         net.ctl.far_soonest_ps = min(net.ctl.far_soonest_ps, arrival_ps)
     else:
         net.ctl.soonest_ps = min(net.ctl.soonest_ps, arrival_ps)
@@ -186,7 +160,7 @@ def wait_turn(net, link, link_word, arrival_ps, word1, word2, word3):
 @inline
 def prefetch_inbox(net, link):
     """Prefetch the place of the next packet over `link` in the inbox of `net` at its end."""
-    box = inbox_of(end_of(net.tx[link].meta), (net.ctl.side + 1) & (SIDES - 1))
+    box = inbox_of(packet.end_of(net.tx[link].meta), (net.ctl.side + 1) & (SIDES - 1))
     tail = np.int64(net.inbox[box + 1])
     if tail >= 0:
         prefetch(net.record, tail, 0)
@@ -203,8 +177,8 @@ def count_sent(net, link, size_bytes, wait_ps):
     sent_bytes = tx.sent_bytes + size_bytes
     packets = tx.sent_packets + 1
     # rare: most packets do not wait longer than any before, so the words are unpacked seldom
-    if wait_ps > longest_wait_ps(sent_bytes, packets):
-        sent_bytes, packets = with_longest_wait(sent_bytes, packets, wait_ps)
+    if wait_ps > packet.longest_wait_ps(sent_bytes, packets):
+        sent_bytes, packets = packet.with_longest_wait(sent_bytes, packets, wait_ps)
     tx.sent_bytes = sent_bytes
     tx.sent_packets = packets
 
@@ -217,9 +191,9 @@ def count_for_job(net, link, src, dst, size_bytes):
     that receives; size_bytes: bytes on the link.
     """
     if net.const.jobs > 0:
-        job = job_of(net.jobs.who[src])
+        job = packet.job_of(net.jobs.who[src])
         if job == net.const.jobs - 1:  # none: an aggregator, which serves several jobs
-            job = job_of(net.jobs.who[dst])
+            job = packet.job_of(net.jobs.who[dst])
         net.jobs.link_bytes[link * net.const.jobs + job] += size_bytes
 
 
@@ -228,7 +202,7 @@ def drop(net, link, word1):
     """Count in `net` a packet (its word1) that is lost at an outgoing link, number `link`."""
     net.tx_dropped[link] += 1
     net.count.dropped_packets += 1
-    net.count.dropped_bytes += wire_bytes(word1)
+    net.count.dropped_bytes += packet.wire_bytes(word1)
 
 
 @inline
@@ -241,14 +215,14 @@ def hand_over(net, link, link_word, arrival_ps, word1, word2, word3):
     # Packets of a link enter an outbox in order of arrival: while others wait on the link, a packet waits behind them,
     # because the LP at the other end may let them wait on the link again, in a list that must be in order.
     # nodes of the LP have numbers below `nodes`; from there on, the number names a list of the outbox
-    is_far = end_of(link_word) >= net.const.nodes
+    is_far = packet.end_of(link_word) >= net.const.nodes
     if arrival_ps < reach(net) and not is_far:
-        return SET_DOWN, deliver(net, link_word, arrival_ps, word1, word2, word3)
+        return algorithms.SET_DOWN, deliver(net, link_word, arrival_ps, word1, word2, word3)
     if (
         is_far and arrival_ps < far_reach(net) and net.wait_tail[link] < 0
     ):  # else the LP at the other end gets it too early
-        return PUT_OUT, put_out(net, link, link_word, arrival_ps, word1, word2, word3)
-    return SET_DOWN, wait_turn(net, link, link_word, arrival_ps, word1, word2, word3)
+        return algorithms.PUT_OUT, packet.put_out(net, link, link_word, arrival_ps, word1, word2, word3)
+    return algorithms.SET_DOWN, wait_turn(net, link, link_word, arrival_ps, word1, word2, word3)
 
 
 @inline
@@ -260,7 +234,7 @@ def sample_packet(net, link, queued_ps, word1):
     """
     psb = link_psb(net, link)
     # the bytes as they travel: with flits more than the packet has
-    size_bytes = on_link_bytes(net, link, word1, wire_bytes(word1))
+    size_bytes = on_link_bytes(net, link, word1, packet.wire_bytes(word1))
     busy_ps = net.tx[link].busy_ps
     start_ps = busy_ps - max(1, serialisation_ps(size_bytes, psb))
     sample_sent(net, link, start_ps, busy_ps, size_bytes)
@@ -281,20 +255,20 @@ def hand_over_with_care(net, link, link_word, queued_ps, arrival_ps, word1, word
     """
     if net.const.sample_ps > 0:
         sample_packet(net, link, queued_ps, word1)
-    error = net.link_class[class_of(link_word)].error
-    is_lost = error > 0 and destination(word1) != PAUSE_FRAME
+    error = net.link_class[packet.class_of(link_word)].error
+    is_lost = error > 0 and packet.destination(word1) != packet.PAUSE_FRAME
     if is_lost:
         # counted by `occupy` already, so the first packet of a link has number 1
-        packets = packets_sent(net.tx[link].sent_packets)
+        packets = packet.packets_sent(net.tx[link].sent_packets)
         # 0x10E keeps these draws apart from others of the seed; the count gives each packet its own
-        is_lost = mix3(net.const.seed + 0x10E, number_of(link_word), packets) < error
+        is_lost = algorithms.mix3(net.const.seed + 0x10E, packet.number_of(link_word), packets) < error
     if is_lost:
         # it has occupied the port, like a packet that a receiver discards for a bad checksum
         net.count.lost_packets += 1
         drop(net, link, word1)
     else:
         what, at = hand_over(net, link, link_word, arrival_ps, word1, word2, word3)
-        carry(net, what, at)
+        algorithms.carry(net, what, at)
 
 
 @inline
@@ -307,9 +281,9 @@ def occupy(net, link, queued_ps, start_ps, word1):
     # The packet came to the port at queued_ps. A receiving node that cuts through gets the packet once its header is
     # in, unless it is the destination.
     tx = net.tx[link]
-    size_bytes = wire_bytes(word1)
+    size_bytes = packet.wire_bytes(word1)
     link_word = tx.meta
-    link_class = net.link_class[class_of(link_word)]
+    link_class = net.link_class[packet.class_of(link_word)]
     special = link_class.special
     if special & FRAMED != 0:
         size_bytes = framed_bytes(net, word1, size_bytes)
@@ -323,8 +297,8 @@ def occupy(net, link, queued_ps, start_ps, word1):
     # plus the propagation time, and not after 334 ns
     arrival_ps = start_ps + serialisation_ps(seen, psb) if size_bytes > seen else busy
     count_sent(net, link, size_bytes, start_ps - queued_ps)
-    if net.const.jobs > 0 and destination(word1) != PAUSE_FRAME:
-        count_for_job(net, link, source(word1), destination(word1), size_bytes)
+    if net.const.jobs > 0 and packet.destination(word1) != packet.PAUSE_FRAME:
+        count_for_job(net, link, packet.source(word1), packet.destination(word1), size_bytes)
     return special, arrival_ps + link_class.delay_ps
 
 
@@ -352,7 +326,7 @@ def prefetch_waiting(net, word):
     while left != 0:
         link = (word << 5) + trailing_zeros(left)
         left &= left - 1
-        prefetch_block(net, np.int64(net.wait_head[link]) >> BLOCK_SHIFT)
+        algorithms.prefetch_block(net, np.int64(net.wait_head[link]) >> BLOCK_SHIFT)
         prefetch(net.tx, link, 0)
 
 
@@ -368,7 +342,9 @@ def release_due(net):
 @inline
 def far_release_due(net):
     """Return whether a packet for another LP must enter an outbox of `net` in this window to arrive in time."""
-    ahead = 2 + (FAR_WINDOWS - 1) * np.int64(net.ctl.begin_ps // net.const.lookahead_ps % FAR_WINDOWS == 0)
+    ahead = 2 + (packet.FAR_WINDOWS - 1) * np.int64(
+        net.ctl.begin_ps // net.const.lookahead_ps % packet.FAR_WINDOWS == 0
+    )
     return net.ctl.far_soonest_ps < net.ctl.begin_ps + ahead * net.const.lookahead_ps
 
 
@@ -390,31 +366,33 @@ def release(net):
                 return True
             head = np.int64(net.wait_head[link])
             link_word = net.tx[link].meta
-            is_far = end_of(link_word) >= net.const.nodes
+            is_far = packet.end_of(link_word) >= net.const.nodes
             # packets of one link are in order of arrival, so each link is read up to the first that is not accepted yet
             end = far_reach(net) if is_far else reach(net)
-            prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
+            algorithms.prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
             while head >= 0:
-                packet = net.record[head]
+                waiting = net.record[head]
                 if head & (BLOCK_RECORDS - 1) == 0:
-                    prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
-                arrival_ps = packet.ready_ps
+                    algorithms.prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
+                arrival_ps = waiting.ready_ps
                 if arrival_ps >= end:
                     if is_far:
                         far_soonest = min(far_soonest, arrival_ps)
                     else:
                         soonest = min(soonest, arrival_ps)
                     break
-                carry(net, TAKE_UP, head)
-                word1, word2, word3 = packet.w1, packet.w2, packet.w3
+                algorithms.carry(net, algorithms.TAKE_UP, head)
+                word1, word2, word3 = waiting.w1, waiting.w2, waiting.w3
                 if is_far:
-                    carry(net, PUT_OUT, put_out(net, link, link_word, arrival_ps, word1, word2, word3))
+                    algorithms.carry(
+                        net, algorithms.PUT_OUT, packet.put_out(net, link, link_word, arrival_ps, word1, word2, word3)
+                    )
                 else:
-                    carry(net, SET_DOWN, deliver(net, link_word, arrival_ps, word1, word2, word3))
-                head = after(net, head)
+                    algorithms.carry(net, algorithms.SET_DOWN, deliver(net, link_word, arrival_ps, word1, word2, word3))
+                head = algorithms.after(net, head)
             net.wait_head[link] = head
             if head < 0:
-                net.wait_tail[link] = NONE
+                net.wait_tail[link] = algorithms.NONE
                 net.waiting[word] &= ~(1 << (link & 31))
     net.ctl.soonest_ps = soonest
     net.ctl.far_soonest_ps = far_soonest

@@ -6,10 +6,8 @@ lasts until its resume: real ports refresh pauses before they expire.
 
 import numpy as np
 
+from nadi.pdes.core import algorithms, packet, state
 from nadi.pdes.core.jit import call_hook, inline
-from nadi.pdes.core.packet import PAUSE, asks_to_pause, inbox_link, logged_pause, number_of, paused_class
-from nadi.pdes.core.queues import SET_DOWN, append, carry, ends, head_of, tail_of, take_block
-from nadi.pdes.core.state import CONTROL, TRIMMED
 
 TRIMMED_A_TURN = 10  # trimmed packets that are sent per data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)
 TIME_BITS = 40  # bits of the queueing time in word 0 of a packet that waits; the ingress link is above them
@@ -51,15 +49,16 @@ def enqueue_packet(net, node, link, queue, now_ps, ingress, word1, word2, word3)
         net.backlog[gate.place] = link
         pool.ports += 1
     queues = gate.queues
-    head = head_of(queues[queue])
-    tail = tail_of(queues[queue])
+    head = algorithms.head_of(queues[queue])
+    tail = algorithms.tail_of(queues[queue])
     # an empty queue has no block: of thousands of ports, each with five queues, few hold packets at a time
     if gate.mask & (1 << queue) == 0:
-        head = tail = take_block(net)
+        head = tail = algorithms.take_block(net)
         gate.mask |= 1 << queue
     # the ingress port is kept, as leaving the buffer frees its share (`release_buffer`)
-    queues[queue] = ends(head, append(net, tail, (ingress << TIME_BITS) | (now_ps & TIME_MASK), word1, word2, word3))
-    carry(net, SET_DOWN, tail)
+    kept = (ingress << TIME_BITS) | (now_ps & TIME_MASK)
+    queues[queue] = algorithms.ends(head, algorithms.append(net, tail, kept, word1, word2, word3))
+    algorithms.carry(net, algorithms.SET_DOWN, tail)
 
 
 @inline
@@ -86,7 +85,7 @@ def control_waits(mask):
     Args:
         mask: Bit set of queues.
     """
-    return (mask >> CONTROL) & 3
+    return (mask >> state.CONTROL) & 3
 
 
 @inline
@@ -102,14 +101,14 @@ def next_queue(net, link, ready_queues):
     gate = net.gate[link]
     first = control_waits(ready_queues)
     if first != 0:
-        return CONTROL + (first >> 1)
+        return state.CONTROL + (first >> 1)
     data = ready_queues & 3
     # NDP: trimmed headers first, so that the receiver asks for data early, but at most ten per data packet: with
     # nothing but headers, no data would get through
-    if ready_queues >> TRIMMED != 0 and (data == 0 or gate.trimmed_turn < TRIMMED_A_TURN):
+    if ready_queues >> state.TRIMMED != 0 and (data == 0 or gate.trimmed_turn < TRIMMED_A_TURN):
         if data != 0:
             gate.trimmed_turn += 1
-        return np.int64(TRIMMED)
+        return np.int64(state.TRIMMED)
     if net.const.trim != 0:
         gate.trimmed_turn = 0
     if net.hooks.discipline != 0:
@@ -125,7 +124,7 @@ def paused_link(net, record):
         net: Nodes, links and packets of the LP (`Net`).
         record: Record of the pause frame.
     """
-    return net.facing[inbox_link(net.record[record].ready_ps)]
+    return net.facing[packet.inbox_link(net.record[record].ready_ps)]
 
 
 @inline
@@ -157,12 +156,12 @@ def set_pause(net, link, word2, now_ps):
     net.ctl.pauses += 1
     if at + 1 < net.pause_log.shape[0]:
         net.pause_log[at] = now_ps
-        net.pause_log[at + 1] = logged_pause(number_of(net.tx[link].meta), word2)
+        net.pause_log[at + 1] = packet.logged_pause(packet.number_of(net.tx[link].meta), word2)
     gate = net.gate[link]
-    data_class = paused_class(word2)
+    data_class = packet.paused_class(word2)
     bit = 1 << data_class
     was_paused = gate.paused & bit != 0  # a pause that is asked for again goes on, and lasts from its first frame
-    if asks_to_pause(word2) == PAUSE:
+    if packet.asks_to_pause(word2) == packet.PAUSE:
         gate.paused |= bit
         if not was_paused:
             gate.since_ps[data_class] = now_ps

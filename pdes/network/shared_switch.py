@@ -10,57 +10,19 @@ time order, since each departure may end it. Parameters such as `net` and `link`
 
 import numpy as np
 
-from nadi.pdes.core.hashing import mix3
+from nadi.pdes.core import packet, state
+from nadi.pdes.core.algorithms import NONE, TAKE_UP, carry, head_of, mix3, prefetch_block, without_first
 from nadi.pdes.core.jit import hook, inline, outline, prefetch
-from nadi.pdes.core.packet import (
-    FLAG_ACK,
-    FLAG_MARK,
-    FLAG_TRIMMED,
-    PAUSE,
-    PAUSE_FRAME,
-    RESUME,
-    class_of,
-    data_class,
-    destination,
-    filled_in,
-    flags,
-    header,
-    packets_sent,
-    pause_word,
-    trimmed,
-    wire_bytes,
-)
-from nadi.pdes.core.queues import NONE, TAKE_UP, carry, head_of, prefetch_block, without_first
-from nadi.pdes.core.state import (
-    CONTROL,
-    FRAMES,
-    INF,
-    MAX_TELEMETRY_HOPS,
-    TELEMETRY_CLASS_SHIFT,
-    TELEMETRY_QUEUE_SHIFT,
-    TRIMMED,
-    world_at,
-)
+from nadi.pdes.network import port_queues
 from nadi.pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, order_ties, take_batch
 from nadi.pdes.network.link import drop, inbox_of, link_send, prefetch_inbox
-from nadi.pdes.network.port_queues import (
-    TIME_BITS,
-    TIME_MASK,
-    control_waits,
-    enqueue_packet,
-    may_go,
-    next_queue,
-    on_pause,
-    paused_link,
-    remove_port,
-)
 from nadi.pdes.network.routing import balanced, choose, switch_cell_to
 from nadi.pdes.network.switch import switches_window
 from nadi.pdes.network.telemetry import sample_queue
 
 AHEAD = 4  # packets of the batch by which prefetching precedes use
-TELEMETRY_BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
-TELEMETRY_TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
+TELEMETRY_BYTES_MASK = (1 << state.TELEMETRY_QUEUE_SHIFT) - 1
+TELEMETRY_TIME_MASK = (1 << state.TELEMETRY_CLASS_SHIFT) - 1
 
 
 @inline
@@ -91,11 +53,13 @@ def admit(net, node, link, ingress, klass, size_bytes):
 def meet(net, link, start_ps, left_bytes):
     """Add telemetry of `link` of `net` at start_ps to the packet in hand; left_bytes: bytes that wait behind it."""
     hops = net.carried.hops
-    if hops < MAX_TELEMETRY_HOPS:
+    if hops < state.MAX_TELEMETRY_HOPS:
         tx = net.tx[link]
         sent_bytes = tx.sent_bytes & TELEMETRY_BYTES_MASK
-        net.carried.met[2 * hops] = (start_ps & TELEMETRY_TIME_MASK) | (class_of(tx.meta) << TELEMETRY_CLASS_SHIFT)
-        net.carried.met[2 * hops + 1] = sent_bytes | (left_bytes << TELEMETRY_QUEUE_SHIFT)
+        net.carried.met[2 * hops] = (start_ps & TELEMETRY_TIME_MASK) | (
+            packet.class_of(tx.meta) << state.TELEMETRY_CLASS_SHIFT
+        )
+        net.carried.met[2 * hops + 1] = sent_bytes | (left_bytes << state.TELEMETRY_QUEUE_SHIFT)
         net.carried.hops = hops + 1
 
 
@@ -103,13 +67,13 @@ def meet(net, link, start_ps, left_bytes):
 def is_marked(net, node, link, left_bytes):
     """Return whether a packet that leaves left_bytes of its class at `link` of `node` of `net` is marked (RED)."""
     tx = net.tx[link]
-    link_class = net.link_class[class_of(tx.meta)]
+    link_class = net.link_class[packet.class_of(tx.meta)]
     low, high = link_class.kmin_bytes, link_class.kmax_bytes
     if left_bytes >= high:  # RFC 3168 leaves the queue law open: DCQCN's is RED's, kmin to kmax
         return True
     if left_bytes <= low:
         return False
-    h = mix3(net.const.seed + 0xECE, link - net.out_ptr[node], packets_sent(tx.sent_packets))
+    h = mix3(net.const.seed + 0xECE, link - net.out_ptr[node], packet.packets_sent(tx.sent_packets))
     return h < np.int64(link_class.pmax * (left_bytes - low) / (high - low))
 
 
@@ -158,7 +122,7 @@ def start_transmission(net, node, link, queued_ps, start_ps, left_bytes, all_lef
     classes; word1, word2, word3: words of the packet (pdes/core/packet.py).
     """
     if net.const.ecn == 1 and left_bytes > 0 and is_marked(net, node, link, left_bytes):
-        word1 = filled_in(word1, 0, FLAG_MARK)
+        word1 = packet.filled_in(word1, 0, packet.FLAG_MARK)
         net.gate[link].marked_packets += 1
         net.count.marked_packets += 1
         if net.const.depths > 0:
@@ -176,11 +140,13 @@ def send_or_enqueue(net, node, link, queue, now_ps, word1, word2, word3):
     word1, word2, word3: words of the packet.
     """
     # Control packets wait for control packets only. For a trimmed packet, the port has advanced to the current time.
-    waits = may_go(net, link) if queue == TRIMMED else control_waits(net.gate[link].mask) != 0
+    waits = (
+        port_queues.may_go(net, link) if queue == state.TRIMMED else port_queues.control_waits(net.gate[link].mask) != 0
+    )
     if net.tx[link].busy_ps <= now_ps and not waits:
         link_send(net, link, now_ps, now_ps, word1, word2, word3)
     else:
-        enqueue_packet(net, node, link, queue, now_ps, 0, word1, word2, word3)
+        port_queues.enqueue_packet(net, node, link, queue, now_ps, 0, word1, word2, word3)
 
 
 @outline
@@ -188,7 +154,7 @@ def ask(net, node, link, klass, operation, now_ps):
     """At now_ps, send a pause frame over `link` of `node` of `net`: PAUSE or RESUME (`operation`) class `klass`."""
     gate = net.gate[link]
     pool_row = net.pool[node]
-    if operation == PAUSE:
+    if operation == packet.PAUSE:
         gate.asked |= 1 << klass
         pool_row.asked += 1
         gate.pause_frames += 1
@@ -197,8 +163,8 @@ def ask(net, node, link, klass, operation, now_ps):
         gate.asked &= ~(1 << klass)
         pool_row.asked -= 1
     size_bytes = net.const.pause_frame_bytes
-    frame = header(PAUSE_FRAME, 0, size_bytes, FLAG_ACK)
-    send_or_enqueue(net, node, link, FRAMES, now_ps, frame, pause_word(klass, operation), 0)
+    frame = packet.header(packet.PAUSE_FRAME, 0, size_bytes, packet.FLAG_ACK)
+    send_or_enqueue(net, node, link, state.FRAMES, now_ps, frame, packet.pause_word(klass, operation), 0)
 
 
 @inline
@@ -217,43 +183,43 @@ def release_buffer(net, node, ingress, klass, size_bytes, now_ps):
     if gate.asked & (1 << klass) != 0 and gate.held_bytes[klass] == 0:
         used = gate.in_bytes[klass]
         if used == 0 or used + net.const.resume_offset_bytes <= threshold(net, node):
-            ask(net, node, ingress, klass, RESUME, now_ps)
+            ask(net, node, ingress, klass, packet.RESUME, now_ps)
 
 
 @outline
 def depart(net, node, link, start_ps):
     """Send, from start_ps, the next packet that waits at the port of `link` of `node` of `net` and is not paused."""
     gate = net.gate[link]
-    queue = next_queue(net, link, gate.mask & ~gate.paused)
+    queue = port_queues.next_queue(net, link, gate.mask & ~gate.paused)
     head = head_of(gate.queues[queue])
     carry(net, TAKE_UP, head)
-    packet = net.record[head]
-    word0, word1, word2, word3 = packet.ready_ps, packet.w1, packet.w2, packet.w3
+    arrival = net.record[head]
+    word0, word1, word2, word3 = arrival.ready_ps, arrival.w1, arrival.w2, arrival.w3
     gate.queues[queue] = without_first(net, gate.queues[queue])
     if gate.queues[queue] == NONE:
         gate.mask &= ~(1 << queue)
         if gate.mask == 0:
-            remove_port(net, node, link)
+            port_queues.remove_port(net, node, link)
     # word 0 has the low bits of the time, and the ingress above them
-    queued_ps = start_ps - ((start_ps - word0) & TIME_MASK)
+    queued_ps = start_ps - ((start_ps - word0) & port_queues.TIME_MASK)
     net.count.events += 1
-    if queue >= CONTROL:
+    if queue >= state.CONTROL:
         link_send(net, link, queued_ps, start_ps, word1, word2, word3)
     else:
-        size_bytes = wire_bytes(word1)
+        size_bytes = packet.wire_bytes(word1)
         gate.queued_bytes[queue] -= size_bytes
         left = gate.queued_bytes[queue]
         start_transmission(
             net, node, link, queued_ps, start_ps, left, left + gate.queued_bytes[1 - queue], word1, word2, word3
         )
-        release_buffer(net, node, word0 >> TIME_BITS, queue, size_bytes, start_ps)
+        release_buffer(net, node, word0 >> port_queues.TIME_BITS, queue, size_bytes, start_ps)
 
 
 @inline
 def bring_up_port(net, node, link, until_ps):
     """Let the port of `link` of switch `node` of `net` send all packets that depart before until_ps."""
     tx = net.tx[link]
-    while may_go(net, link) and tx.busy_ps < until_ps:
+    while port_queues.may_go(net, link) and tx.busy_ps < until_ps:
         depart(net, node, link, tx.busy_ps)
 
 
@@ -267,7 +233,7 @@ def bring_up_in_order(net, node, until_ps):
         for i in range(base, base + net.pool[node].ports):
             link = np.int64(net.backlog[i])
             busy = net.tx[link].busy_ps
-            if (busy < soonest or (busy == soonest and which >= 0 and link < which)) and may_go(net, link):
+            if (busy < soonest or (busy == soonest and which >= 0 and link < which)) and port_queues.may_go(net, link):
                 soonest = busy
                 which = link
         if which < 0:
@@ -303,7 +269,7 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
     """
     bring_up(net, node, now_ps + 1)  # may free enough
     carry(net, TAKE_UP, record)
-    size_bytes = wire_bytes(word1)
+    size_bytes = packet.wire_bytes(word1)
     if admit(net, node, link, ingress, klass, size_bytes):
         return True
     if net.const.pfc == 1:
@@ -314,14 +280,14 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
             return False
         gate.held_bytes[klass] += size_bytes
         if gate.asked & (1 << klass) == 0:
-            ask(net, node, ingress, klass, PAUSE, now_ps)
+            ask(net, node, ingress, klass, packet.PAUSE, now_ps)
         return True
     if net.const.trim == 1:
         cut = net.const.header_bytes  # the header alone travels on
         net.count.dropped_bytes += size_bytes - cut
         net.count.trimmed_packets += 1
         net.gate[link].trimmed_packets += 1
-        send_or_enqueue(net, node, link, TRIMMED, now_ps, trimmed(word1, cut), word2, word3)
+        send_or_enqueue(net, node, link, state.TRIMMED, now_ps, packet.trimmed(word1, cut), word2, word3)
     else:
         drop(net, link, word1)
     return False
@@ -337,10 +303,10 @@ def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
     tx = net.tx[link]
     pool = net.pool[node]
     gate = net.gate[link]
-    klass = data_class(word1)
+    klass = packet.data_class(word1)
     bring_up_for(net, node, link, now_ps)
     carry(net, TAKE_UP, record)
-    size_bytes = wire_bytes(word1)
+    size_bytes = packet.wire_bytes(word1)
     idle = tx.busy_ps <= now_ps and gate.paused & (1 << klass) == 0
     # no packet waits, and this one leaves before its bytes count
     if idle and gate.mask == 0 and pool.asked == 0:
@@ -359,7 +325,7 @@ def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
         start_transmission(net, node, link, now_ps, now_ps, np.int64(0), others, word1, word2, word3)
         release_buffer(net, node, ingress, klass, size_bytes, now_ps)
         return
-    enqueue_packet(net, node, link, klass, now_ps, ingress, word1, word2, word3)
+    port_queues.enqueue_packet(net, node, link, klass, now_ps, ingress, word1, word2, word3)
     gate.queued_bytes[klass] += size_bytes
     both = gate.queued_bytes[0] + gate.queued_bytes[1]
     gate.longest_bytes = max(gate.longest_bytes, both)
@@ -370,10 +336,10 @@ def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
 @outline
 def take_pause(net, node, record, word2, now_ps):
     """Handle at now_ps a pause frame in `record`, with its word2, from the other end of a link of `node` of `net`."""
-    link = np.int64(paused_link(net, record))
+    link = np.int64(port_queues.paused_link(net, record))
     bring_up_for(net, node, link, now_ps)
-    on_pause(net, record, word2, now_ps)
-    if may_go(net, link) and net.tx[link].busy_ps <= now_ps:
+    port_queues.on_pause(net, record, word2, now_ps)
+    if port_queues.may_go(net, link) and net.tx[link].busy_ps <= now_ps:
         depart(net, node, link, now_ps)
 
 
@@ -383,11 +349,11 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
     batch = net.ctl.batch
     rule = net.hooks.balancing != 0
     for i in range(batch):
-        packet = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
+        arrival = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
         link = np.int64(-1)
-        if destination(packet.w1) != PAUSE_FRAME:
-            cell = switch_cell_to(net, routes, node, destination(packet.w1), packet.w2)
-            link = choose(routes, cell, node, packet.w2)
+        if packet.destination(arrival.w1) != packet.PAUSE_FRAME:
+            cell = switch_cell_to(net, routes, node, packet.destination(arrival.w1), arrival.w2)
+            link = choose(routes, cell, node, arrival.w2)
             inbox.batch_tmp[i] = cell  # for a rule, which chooses at the packet's own time
             prefetch(net.tx, link, 0)
             prefetch(net.gate, link, 0)
@@ -398,17 +364,17 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
         key = inbox.batch_key[i]
         now_ps = begin_ps + (key >> 16)
         at = inbox.batch_pos[key & 0xFFFF]
-        packet = net.record[at]
-        word1, word2, word3 = packet.w1, packet.w2, packet.w3
+        arrival = net.record[at]
+        word1, word2, word3 = arrival.w1, arrival.w2, arrival.w3
         link = inbox.batch_out[i]
         if rule and link >= 0:
             link = balanced(net, routes, inbox.batch_tmp[i], node, word1, word2, now_ps)
         if link < 0:
             take_pause(net, node, at, word2, now_ps)
-        elif flags(word1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
+        elif packet.flags(word1) & (packet.FLAG_ACK | packet.FLAG_TRIMMED) != 0:
             bring_up_for(net, node, link, now_ps)
             carry(net, TAKE_UP, at)
-            queue = CONTROL if flags(word1) & FLAG_ACK != 0 else TRIMMED
+            queue = state.CONTROL if packet.flags(word1) & packet.FLAG_ACK != 0 else state.TRIMMED
             send_or_enqueue(net, node, link, queue, now_ps, word1, word2, word3)
         else:
             ingress = np.int64(net.facing[came_over(net, inbox, key & 0xFFFF)])
@@ -419,7 +385,7 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
 @hook
 def shared_switches(world_address, begin_ps, end_ps, first_node, end_node):
     """Let switches first_node to before end_node process the cell begin_ps to end_ps; 1: a pool is too small."""
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, inbox, routes = world.net, world.inbox, world.routes
     nodes = net.const.nodes
     for node in range(first_node, end_node):
@@ -439,11 +405,11 @@ def shared_switches(world_address, begin_ps, end_ps, first_node, end_node):
             act(net, inbox, routes, node, begin_ps, end_ps)
             give_back(net, inbox)
             # the next event is when a port with packets to send falls idle
-            soonest = np.int64(INF)
+            soonest = np.int64(state.INF)
             base = net.out_ptr[node]
             for i in range(base, base + net.pool[node].ports):
                 link = np.int64(net.backlog[i])
-                if may_go(net, link):
+                if port_queues.may_go(net, link):
                     soonest = min(soonest, net.tx[link].busy_ps)
             net.next_time[node] = soonest
     return 0

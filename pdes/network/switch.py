@@ -7,26 +7,12 @@ before it has arrived.
 
 import numpy as np
 
+from nadi.pdes.core.algorithms import prefetch_following
 from nadi.pdes.core.jit import inline, outline, prefetch
-from nadi.pdes.core.packet import destination, end_of, inbox_link, wire_bytes
-from nadi.pdes.core.queues import prefetch_following
+from nadi.pdes.core.packet import destination, end_of, inbox_link, put_out, wire_bytes
 from nadi.pdes.core.state import CARE, INSIDE
+from nadi.pdes.network import link as links
 from nadi.pdes.network.batch import blocks_short, give_back, inbox_blocks, order_ties, order_ties_at_ports, take_batch
-from nadi.pdes.network.boundary import put_out
-from nadi.pdes.network.link import (
-    class_row,
-    drop,
-    far_reach,
-    hand_over_with_care,
-    inbox_for,
-    inbox_of,
-    link_psb,
-    occupy,
-    put_in,
-    reach,
-    serialisation_ps,
-    wait_turn,
-)
 from nadi.pdes.network.routing import balanced, choose, switch_cell_to
 
 AHEAD = 8  # packets by which prefetching of the next record's place precedes use
@@ -79,9 +65,9 @@ def is_full(net, link, wait_ps, word1, limit_bytes):
         limit_bytes: Limit of the queue in bytes.
     """
     # in time, not bytes: the unfinished work of the port is known as `busy - now`, and bytes would need a division
-    psb = link_psb(net, link)
+    psb = links.link_psb(net, link)
     # the link on which all is lost takes no time and has no queue: what others of the LP sent must not matter
-    return psb > 0 and wait_ps + serialisation_ps(wire_bytes(word1), psb) > limit_bytes * psb
+    return psb > 0 and wait_ps + links.serialisation_ps(wire_bytes(word1), psb) > limit_bytes * psb
 
 
 @inline
@@ -94,12 +80,12 @@ def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
     # Prefetches the next switch's inbox, blocks `first_block` to `last_block`.
     batch = net.ctl.batch
     limit = net.const.queue_limit_bytes
-    if limit > 0 and class_row(net, routes.node[node].first_link).special & INSIDE != 0:
+    if limit > 0 and links.class_row(net, routes.node[node].first_link).special & INSIDE != 0:
         limit = np.int64(0)  # NVLink sends only what the other end has room for
     forward = routes.node[node].forward
     leaves, cut = begin_ps + (forward >> 2), forward & 1 == 1
     rule, alone = chooses(net, routes, node), net.const.lists == 0
-    near_end, far_end, nodes = reach(net), far_reach(net), net.const.nodes
+    near_end, far_end, nodes = links.reach(net), links.far_reach(net), net.const.nodes
     near = far = np.int64(0)
     last_apart = batch - 1
     for i in range(batch):
@@ -116,22 +102,22 @@ def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
         tx = net.tx[link]
         start = max(tx.busy_ps, at)  # a FIFO: the port's last departure gives the next
         if limit > 0 and is_full(net, link, start - at, word1, limit):
-            drop(net, link, word1)
+            links.drop(net, link, word1)
             continue
         if cut:
             # After the check of the queue: a packet that waits for its own last byte from a slower link fills no queue.
             size = wire_bytes(word1)
             psb = inbox.rx_psb[inbox_link(packet.ready_ps)]
             # the event is the arrival of the header; the last byte is in after the rest
-            rest = serialisation_ps(size, psb) - serialisation_ps(min(size, net.const.cut_bytes), psb)
-            start = max(start, at + rest - serialisation_ps(wire_bytes(word1), link_psb(net, link)))
-        special, ready = occupy(net, link, at, start, word1)
+            rest = links.serialisation_ps(size, psb) - links.serialisation_ps(min(size, net.const.cut_bytes), psb)
+            start = max(start, at + rest - links.serialisation_ps(wire_bytes(word1), links.link_psb(net, link)))
+        special, ready = links.occupy(net, link, at, start, word1)
         meta = tx.meta
         is_near = np.int64(end_of(meta) < nodes)
         if special & CARE != 0:
-            hand_over_with_care(net, link, meta, at, ready, word1, packet.w2, packet.w3)
+            links.hand_over_with_care(net, link, meta, at, ready, word1, packet.w2, packet.w3)
         elif ready < far_end + is_near * (near_end - far_end):
-            box, word0 = inbox_for(net, meta, ready)
+            box, word0 = links.inbox_for(net, meta, ready)
             prefetch(net.inbox, box, 0)
             inbox.batch_box[near] = box
             inbox.batch_tmp[near] = word0
@@ -181,7 +167,7 @@ def set_down_batch(net, inbox, near_count, far_count, last_apart):
             if tail >= 0:
                 prefetch(net.record, tail, 0)
         packet = net.record[inbox.batch_near[i]]
-        put_in(net, inbox.batch_box[i], inbox.batch_tmp[i], packet.w1, packet.w2, packet.w3)
+        links.put_in(net, inbox.batch_box[i], inbox.batch_tmp[i], packet.w1, packet.w2, packet.w3)
     for i in range(far_count):
         packet = net.record[inbox.batch_apart[i]]
         link = inbox.batch_link[i]
@@ -189,7 +175,7 @@ def set_down_batch(net, inbox, near_count, far_count, last_apart):
         if net.wait_tail[link] < 0:
             put_out(net, link, meta, ready, packet.w1, packet.w2, packet.w3)
         else:  # behind those that wait, as `hand_over` says
-            wait_turn(net, link, meta, ready, packet.w1, packet.w2, packet.w3)
+            links.wait_turn(net, link, meta, ready, packet.w1, packet.w2, packet.w3)
     # backwards, as they were written from the end on: so packets of one link stay in order
     for i in range(net.ctl.batch - 1, last_apart, -1):
         later = i - AHEAD
@@ -199,7 +185,7 @@ def set_down_batch(net, inbox, near_count, far_count, last_apart):
                 prefetch(net.record, tail, 0)
         packet = net.record[inbox.batch_apart[i]]
         link = inbox.batch_link[i]
-        wait_turn(net, link, net.tx[link].meta, inbox.batch_ready[i], packet.w1, packet.w2, packet.w3)
+        links.wait_turn(net, link, net.tx[link].meta, inbox.batch_ready[i], packet.w1, packet.w2, packet.w3)
 
 
 @outline
@@ -217,11 +203,11 @@ def switches_window(net, inbox, routes, begin_ps, end_ps, first_node, end_node):
     """
     # a node with nothing in its inbox does nothing: an output-queued switch has no events of its own
     for node in range(first_node, end_node):
-        if net.inbox[inbox_of(node, net.ctl.side)] >= 0:
+        if net.inbox[links.inbox_of(node, net.ctl.side)] >= 0:
             if blocks_short(net):
                 return True
             if node + 2 < net.const.nodes:
-                prefetch(net.inbox, inbox_of(node + 2, net.ctl.side), 0)
+                prefetch(net.inbox, links.inbox_of(node + 2, net.ctl.side), 0)
                 prefetch(routes.node, node + 1, 0)
             take_batch(net, inbox, node, begin_ps, end_ps)
             ahead, last_ahead = inbox_blocks(net, min(node + 1, net.const.nodes - 1))

@@ -1,9 +1,9 @@
 """What links tell of their traffic: samples for the user, and telemetry that packets carry."""
 
+from nadi.pdes.core.algorithms import CARRY_IN, PUT_OUT, SET_DOWN
 from nadi.pdes.core.jit import hook, inline, load_unaligned, outline
-from nadi.pdes.core.queues import CARRY_IN, PUT_OUT, SET_DOWN
+from nadi.pdes.core.packet import CROSSING_WORDS, WORD_BYTES
 from nadi.pdes.core.state import MAX_TELEMETRY_HOPS, NEED_SAMPLES, world_at
-from nadi.pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
 
 # Samples of links, if the user names an interval: bytes sent, and the longest queue at the port, in each interval.
 #

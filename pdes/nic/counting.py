@@ -2,23 +2,9 @@
 
 import numpy as np
 
-from nadi.pdes.core.hashing import mix, mix2
+from nadi.pdes.core import packet
+from nadi.pdes.core.algorithms import mix, mix2
 from nadi.pdes.core.jit import inline, kernel
-from nadi.pdes.core.packet import (
-    CONTROL,
-    GROUP_SHIFT,
-    P2P,
-    SEQ_SHIFT,
-    destination,
-    job_of,
-    pair_destination,
-    pair_source,
-    pair_word,
-    rank_of,
-    source,
-    tag_group,
-    tag_lane,
-)
 
 # The digest of messages: two sums that are linear in time, so that a replay adds many messages at once.
 #
@@ -51,7 +37,7 @@ def message_keys(pair, lane):
 @inline
 def collective_keys(tag):
     """Return the factors F of both sums for the messages of a collective, by the tag of any of them."""
-    return factors(mix2(tag >> SEQ_SHIFT, 0x4D5347))
+    return factors(mix2(tag >> packet.SEQ_SHIFT, 0x4D5347))
 
 
 @inline
@@ -64,7 +50,7 @@ def add_message(total, pair, tag, now_ps):
         tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
         now_ps: Time in ps at which the message is complete.
     """
-    message_a, message_b = message_keys(pair, tag_lane(tag))
+    message_a, message_b = message_keys(pair, packet.tag_lane(tag))
     collective_a, collective_b = collective_keys(tag)
     total.messages += 1
     # reduced after each product: factors are below 2^31, so no intermediate value reaches 2^63
@@ -82,7 +68,7 @@ def sum_messages(ranks, src, dst, lane, finish_ps, sums):
     # sums[0], sums[2]: sum of K modulo both primes; sums[1], sums[3]: sum of K x f
     sums[0] = sums[1] = sums[2] = sums[3] = 0
     for i in range(src.shape[0]):
-        message_a, message_b = message_keys(pair_word(ranks[src[i]], ranks[dst[i]]), lane[i])
+        message_a, message_b = message_keys(packet.pair_word(ranks[src[i]], ranks[dst[i]]), lane[i])
         sums[0] = (sums[0] + message_a) % PRIME_A
         sums[1] = (sums[1] + message_a * (finish_ps[i] % PRIME_A)) % PRIME_A
         sums[2] = (sums[2] + message_b) % PRIME_B
@@ -118,8 +104,8 @@ def within_job(net, connection):
         connection: Group of the queue pair with number and share (pdes/core/packet.py).
     """
     # P2P is all ones in 19 bits, so it is the mask of the group, too; CONTROL and P2P are the same groups in all jobs
-    group = connection & P2P
-    return connection if group >= CONTROL else connection - group + np.int64(net.jobs.group[group])
+    group = connection & packet.P2P
+    return connection if group >= packet.CONTROL else connection - group + np.int64(net.jobs.group[group])
 
 
 @inline
@@ -140,7 +126,7 @@ def count_posted(net, npus, qps, node, pair, tag, size_bytes, now_ps):
     if net.const.record_flows == 1:
         flow = qps.flow_out[net.ctl.flows_out]
         net.ctl.flows_out += 1
-        flow.pair = pair_word(npus.npu[node].number, destination(qp.w1))
+        flow.pair = packet.pair_word(npus.npu[node].number, packet.destination(qp.w1))
         flow.tag = tag
         flow.payload_bytes = size_bytes
         flow.posted_ps = now_ps
@@ -158,10 +144,10 @@ def total_of(net, src, dst):
         src: Job and rank of the sender (`JobTables.who`).
         dst: Job and rank of the receiver.
     """
-    job = job_of(dst)
+    job = packet.job_of(dst)
     # the last row belongs to no job: an aggregator in a switch serves several, so the other end names the job
     if job == net.jobs.total.shape[0] - 1:
-        job = job_of(src)
+        job = packet.job_of(src)
     return net.jobs.total[job]
 
 
@@ -173,9 +159,9 @@ def tag_within_job(net, tag):
         net: Nodes, links and packets of the LP (`Net`).
         tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
     """
-    group = tag_group(tag)
+    group = packet.tag_group(tag)
     # subtracts in place, since the group is the highest field of the tag: no other field changes
-    return tag if group == P2P else tag - ((group - np.int64(net.jobs.group[group])) << GROUP_SHIFT)
+    return tag if group == packet.P2P else tag - ((group - np.int64(net.jobs.group[group])) << packet.GROUP_SHIFT)
 
 
 @inline
@@ -188,11 +174,16 @@ def count_message(net, pair, tag, now_ps):
         tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
         now_ps: Time in ps at which it is complete.
     """
-    src, dst = net.jobs.who[pair_source(pair)], net.jobs.who[pair_destination(pair)]
+    src, dst = net.jobs.who[packet.pair_source(pair)], net.jobs.who[packet.pair_destination(pair)]
     total = total_of(net, src, dst)
     net.count.flows += 1
     # ranks and times of the job: its digest is the same alone, or on other NPUs at another time
-    add_message(total, pair_word(rank_of(src), rank_of(dst)), tag_within_job(net, tag), now_ps - total.begin_ps)
+    add_message(
+        total,
+        packet.pair_word(packet.rank_of(src), packet.rank_of(dst)),
+        tag_within_job(net, tag),
+        now_ps - total.begin_ps,
+    )
 
 
 @inline
@@ -207,7 +198,7 @@ def finish_flow(net, qps, word1, tag, ordinal, now_ps):
         ordinal: Number of the message within its queue pair.
         now_ps: Current time in ps.
     """
-    pair = pair_word(source(word1), destination(word1))
+    pair = packet.pair_word(packet.source(word1), packet.destination(word1))
     count_message(net, pair, tag, now_ps)
     if net.const.record_flows == 1:
         flow = qps.flow_in[net.ctl.flows_in]

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.core.inputs import Program
+from nadi.pdes.core import Program
 from nadi.pdes.core.jit import hook, inline
 from nadi.pdes.core.packet import FLAG_LAST, P2P, SHARE_UNITS, data_class
 from nadi.pdes.core.state import CC_SENT, CC_START, world_at

@@ -2,10 +2,9 @@
 
 import numpy as np
 
+from nadi.pdes.core import algorithms, state
 from nadi.pdes.core.jit import call_hook, inline, outline
 from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, numbered, wire_bytes
-from nadi.pdes.core.queues import SET_DOWN, TAKE_UP, after, carry, heap_decrease_key, heap_push, push, take_block
-from nadi.pdes.core.state import INF, LANES
 from nadi.pdes.network.link import link_send
 from nadi.pdes.nic.control import echo_at
 from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
@@ -108,7 +107,7 @@ def set_event(npus, node, time_ps, slot):
     """Add an event of NPU `node` of `npus` at time_ps; slot: number of the port, lane or timer to which it belongs."""
     npu = npus.npu[node]
     size = npu.heap_size
-    heap_push(npus.heap, npu.heap, size, time_ps, slot)
+    algorithms.heap_push(npus.heap, npu.heap, size, time_ps, slot)
     npu.heap_size = size + 1
 
 
@@ -133,12 +132,12 @@ def queue_control(net, npus, link, now_ps, word1, word2, word3):
     port = npus.port[link]
     tail = np.int64(port.control_tail)
     if port.control_packets == 0:
-        tail = take_block(net)
+        tail = algorithms.take_block(net)
         port.control_head = tail
     port.control_packets += 1
     # no limit in bytes: a data packet causes at most an acknowledgement and a notification
-    port.control_tail = push(net, tail, now_ps, word1, word2, word3)
-    carry(net, SET_DOWN, tail)
+    port.control_tail = algorithms.push(net, tail, now_ps, word1, word2, word3)
+    algorithms.carry(net, algorithms.SET_DOWN, tail)
 
 
 @inline
@@ -227,11 +226,11 @@ def set_timer(npus, node, time_ps):
     if time_ps < at:
         npu.rto_at_ps = time_ps
         # slots of the heap: ports, lanes, this timer, paces of ports
-        slot = npu.ports + LANES
-        if at == INF:
+        slot = npu.ports + state.LANES
+        if at == state.INF:
             set_event(npus, node, time_ps, slot)
         else:
-            heap_decrease_key(npus.heap, npu.heap, npu.heap_size, time_ps, slot)
+            algorithms.heap_decrease_key(npus.heap, npu.heap, npu.heap_size, time_ps, slot)
 
 
 @inline
@@ -316,7 +315,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
 @inline
 def take(net, record):
     """Return time and words of a packet of `net`, the first `record` of a queue, and take up its telemetry."""
-    carry(net, TAKE_UP, record)
+    algorithms.carry(net, algorithms.TAKE_UP, record)
     packet = net.record[record]
     return packet.ready_ps, packet.w1, packet.w2, packet.w3
 
@@ -349,11 +348,11 @@ def set_pace(net, npus, node, link, time_ps):
     before = port.pace_at_ps
     if time_ps < before:
         port.pace_at_ps = time_ps
-        slot = npu.ports + LANES + 1 + link - net.out_ptr[node]
-        if before == INF:
+        slot = npu.ports + state.LANES + 1 + link - net.out_ptr[node]
+        if before == state.INF:
             set_event(npus, node, time_ps, slot)
         else:
-            heap_decrease_key(npus.heap, npu.heap, npu.heap_size, time_ps, slot)
+            algorithms.heap_decrease_key(npus.heap, npu.heap, npu.heap_size, time_ps, slot)
 
 
 @inline
@@ -421,12 +420,12 @@ def transmit(net, npus, qps, node, link, now_ps):
             control = np.int64(port.control_head)
             asked, word1, word2, word3 = take(net, control)
             port.control_packets -= 1
-            port.control_head = after(net, control)
+            port.control_head = algorithms.after(net, control)
         elif has_transit and (first < 0 or port.turn == 1):
             transit = np.int64(port.transit_head)
             asked, word1, word2, word3 = take(net, transit)
             port.transit_packets -= 1
-            port.transit_head = after(net, transit)
+            port.transit_head = algorithms.after(net, transit)
             port.transit_bytes -= wire_bytes(word1)
             port.turn = 0
         else:

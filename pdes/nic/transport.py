@@ -9,47 +9,9 @@ Parameters such as `net`, `npus`, `qps`, `node` and `pair` are explained in pdes
 
 import numpy as np
 
-from nadi.pdes.core.hashing import FREE, find, find_row, mix2
+from nadi.pdes.core import packet, state
+from nadi.pdes.core.algorithms import FREE, find, find_row, mix2
 from nadi.pdes.core.jit import call_hook, clear_row, hook, inline, outline
-from nadi.pdes.core.packet import (
-    CONNECTION_SHIFT,
-    FLAG_ACK,
-    FLAG_CLASS,
-    FLAG_CNP,
-    FLAG_LAST,
-    FLAG_MARK,
-    FLAG_NAK,
-    FLAG_TRIMMED,
-    HALF_PSN,
-    P2P,
-    PSN_MASK,
-    SHARES_SHIFT,
-    connection_key,
-    destination,
-    flags,
-    header,
-    job_of,
-    numbered,
-    path_word,
-    receiver_key,
-    sender_pair,
-    source,
-    wire_bytes,
-)
-from nadi.pdes.core.state import (
-    CC_ACK,
-    CC_CNP,
-    CC_LOSS,
-    CC_START,
-    INF,
-    INSIDE,
-    LOSS_NAK,
-    LOSS_TIMEOUT,
-    LOSS_TRIMMED,
-    give_row_back,
-    take_row,
-    world_at,
-)
 from nadi.pdes.network.link import class_row, link_send, share_psb
 from nadi.pdes.network.routing import npu_route, path_of
 from nadi.pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
@@ -61,7 +23,7 @@ from nadi.pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 @inline
 def has_own_pair(net, src, connection):
     """Return whether a message of NPU `src` of `net` has a queue pair of its own on a `connection` without share."""
-    return connection == P2P and net.jobs.total[job_of(net.jobs.who[src])].pair_per_message == 1
+    return connection == packet.P2P and net.jobs.total[packet.job_of(net.jobs.who[src])].pair_per_message == 1
 
 
 @inline
@@ -73,13 +35,13 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
     """
     # The share of the line rate (SHARES_SHIFT) is the same at each use: workload.collectives.schedules ensures it.
     npu = npus.npu[node]
-    shares = connection >> SHARES_SHIFT
-    connection &= (1 << SHARES_SHIFT) - 1
+    shares = connection >> packet.SHARES_SHIFT
+    connection &= (1 << packet.SHARES_SHIFT) - 1
     src = npu.number
     pair = net.ctl.queue_pairs
     is_of_message = has_own_pair(net, src, connection)
     if not is_of_message:
-        key = connection_key(src, dst, connection)
+        key = packet.connection_key(src, dst, connection)
         at = find(qps.qp_key, key)
         if qps.qp_key[at] != FREE:
             return np.int64(qps.qp_val[at])
@@ -90,15 +52,15 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
     net.ctl.check = 1  # a pool has less room: check before the next action
     clear_row(qps.qp, pair)
     qp.head_message = qp.tail_message = qp.current_message = -1
-    qp.deadline_ps = INF  # nothing is sent yet that could time out
-    is_p2p = connection & ((1 << CONNECTION_SHIFT) - 1) == P2P
-    qp.w1 = header(dst, src, 0, FLAG_CLASS if is_p2p and net.const.p2p_class == 1 else 0)
+    qp.deadline_ps = state.INF  # nothing is sent yet that could time out
+    is_p2p = connection & ((1 << packet.CONNECTION_SHIFT) - 1) == packet.P2P
+    qp.w1 = packet.header(dst, src, 0, packet.FLAG_CLASS if is_p2p and net.const.p2p_class == 1 else 0)
     path = path_of(net, src, dst, within_job(net, connection))
-    qp.w2 = path_word(pair, mix2(path, tag) if is_of_message else path)
+    qp.w2 = packet.path_word(pair, mix2(path, tag) if is_of_message else path)
     qp.port = npu_route(net, node, dst, qp.w2)
     qp.npu = node
     qp.connection = connection
-    if connection == P2P and class_row(net, np.int64(qp.port)).special & INSIDE == 0:
+    if connection == packet.P2P and class_row(net, np.int64(qp.port)).special & state.INSIDE == 0:
         shares = net.const.p2p_shares  # to another host, by the NIC
     qp.shares = shares
     qp.sibling = npu.first_queue_pair  # newest first: timeouts visit all of the NPU
@@ -111,7 +73,7 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
 @inline
 def is_inside(net, qps, pair):
     """Return whether queue pair `pair` of `qps` sends over NVLink, within its domain, in `net`."""
-    return class_row(net, np.int64(qps.qp[pair].port)).special & INSIDE != 0
+    return class_row(net, np.int64(qps.qp[pair].port)).special & state.INSIDE != 0
 
 
 @inline
@@ -124,7 +86,7 @@ def start_control(net, qps, pair, now_ps):
     cc.line_ps_per_byte = share_psb(net, np.int64(qp.port), qp.w1, qp.shares)
     cc.window_packets = net.const.window_packets
     qp.controlled = net.const.window_fixed == 1 or not is_inside(net, qps, pair)
-    update_control(net, qps, pair, CC_START, now_ps, qp.shares, 0, 0)
+    update_control(net, qps, pair, state.CC_START, now_ps, qp.shares, 0, 0)
 
 
 @inline
@@ -132,7 +94,7 @@ def find_port(net, npus, qps, node, pair):
     """Update the port of `pair` of `qps`, of NPU `node`, if in no port's list, where routes of `net` may change."""
     qp = qps.qp[pair]
     if net.hooks.make_changes != 0 and qp.active == 0:
-        qp.port = npu_route(net, node, destination(qp.w1), qp.w2)
+        qp.port = npu_route(net, node, packet.destination(qp.w1), qp.w2)
         if net.const.window_fixed == 0 and is_inside(net, qps, pair) == (qp.controlled == 1):
             start_control(net, qps, pair, npus.npu[node].now_ps)
 
@@ -142,7 +104,7 @@ def post(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps):
     """Post a message of size_bytes from NPU `node` (of the LP) to NPU `dst` (of the fabric); return 0."""
     # connection: group of the queue pair, with number and share (pdes.core.packet); tag: word 3 of the packets; waiter:
     # what waits for the last byte to leave (Message.ref).
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     hooks = world.net.hooks
     if hooks.post != 0:
         call_hook(hooks.post, world_address, node, dst, connection, tag, size_bytes, waiter, now_ps)
@@ -158,7 +120,7 @@ def enqueue_message(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps)
     qp = qps.qp[pair]
     if qp.una == qp.end_seq:
         find_port(net, npus, qps, node, pair)
-    message = take_row(net, qps)
+    message = state.take_row(net, qps)
     msg = qps.msg[message]
     mtu = net.const.mtu_bytes
     begin = qp.end_seq  # packets of messages have consecutive numbers
@@ -197,10 +159,12 @@ def port_back(net, qps, node, receiver, dst, word2):
 @inline
 def send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, echo, expected_seq, flag_bits):
     """Answer a data packet of `receiver` (word1, word2): acknowledge all before expected_seq; word 3 is `echo`."""
-    me = destination(word1)
-    peer = source(word1)
-    a1 = header(peer, me, net.const.ack_bytes, flag_bits)
-    a2 = numbered(word2 & ~PSN_MASK, expected_seq)  # with the sender's own queue pair, so that it needs no search
+    me = packet.destination(word1)
+    peer = packet.source(word1)
+    a1 = packet.header(peer, me, net.const.ack_bytes, flag_bits)
+    a2 = packet.numbered(
+        word2 & ~packet.PSN_MASK, expected_seq
+    )  # with the sender's own queue pair, so that it needs no search
     link = port_back(net, qps, node, receiver, peer, a2)
     port = npus.port[link]
     net.count.ack_packets += 1
@@ -215,14 +179,26 @@ def send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, echo, expecte
 @hook
 def notify(world_address, node, now_ps, word1, word2, receiver):
     """Send a congestion notification (RoCEv2 CNP) for a marked packet of a `receiver` (its row), unless too soon."""
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     rxqp = world.qps.rxqp[receiver]
     last = rxqp.nak_sent >> 1
     if last == 0 or now_ps - last >= world.net.const.cnp_interval_ps:
         rxqp.nak_sent = (rxqp.nak_sent & 1) | (now_ps << 1)  # bit 0 stays: a NAK is out
         world.net.count.congestion_notifications += 1
         world.net.count.ack_packets -= 1  # send_ack counts one, and a CNP is none
-        send_ack(world.net, world.npus, world.qps, node, receiver, now_ps, word1, word2, 0, 0, FLAG_ACK | FLAG_CNP)
+        send_ack(
+            world.net,
+            world.npus,
+            world.qps,
+            node,
+            receiver,
+            now_ps,
+            word1,
+            word2,
+            0,
+            0,
+            packet.FLAG_ACK | packet.FLAG_CNP,
+        )
     return 0
 
 
@@ -247,41 +223,45 @@ def receiving_pair(net, npus, qps, node, key):
 @inline
 def echo_of(net, word1, word3):
     """Return the send time that a data packet, with word1 and word3, carries in a run of `net`; 0 without one."""
-    return word3 if net.const.carries_send_time == 1 and flags(word1) & (FLAG_LAST | FLAG_TRIMMED) == 0 else np.int64(0)
+    return (
+        word3
+        if net.const.carries_send_time == 1 and packet.flags(word1) & (packet.FLAG_LAST | packet.FLAG_TRIMMED) == 0
+        else np.int64(0)
+    )
 
 
 @inline
 def on_data(net, npus, qps, node, now_ps, word1, word2, word3):
     """Handle at now_ps a data packet (word1, word2, word3) for NPU `node`; return True if it completes a message."""
     net.count.consumed_packets += 1
-    net.count.received_bytes += wire_bytes(word1)
-    key = receiver_key(word1, word2)
+    net.count.received_bytes += packet.wire_bytes(word1)
+    key = packet.receiver_key(word1, word2)
     receiver = receiving_pair(net, npus, qps, node, key)
     rxqp = qps.rxqp[receiver]
     expected = rxqp.expected
-    ahead = (word2 - expected) & PSN_MASK  # modulo 2^24: 0 next in order, below half a gap, else a duplicate
+    ahead = (word2 - expected) & packet.PSN_MASK  # modulo 2^24: 0 next in order, below half a gap, else a duplicate
     complete = False
-    flag = FLAG_ACK
+    flag = packet.FLAG_ACK
     answer = True
-    if flags(word1) & FLAG_MARK != 0:
+    if packet.flags(word1) & packet.FLAG_MARK != 0:
         if net.hooks.notify != 0:
             call_hook(net.hooks.notify, net.const.address, node, now_ps, word1, word2, receiver)
         else:
-            flag |= FLAG_MARK
+            flag |= packet.FLAG_MARK
     if net.hooks.selective_sender != 0:
         call_hook(net.hooks.selective_receiver, net.const.address, node, now_ps, word1, word2, word3, receiver, flag)
         return False
-    if ahead == 0 and flags(word1) & FLAG_TRIMMED == 0:
+    if ahead == 0 and packet.flags(word1) & packet.FLAG_TRIMMED == 0:
         expected += 1
         rxqp.expected = expected
         rxqp.nak_sent &= ~1  # the gap is closed: a later one gets a NAK, too
-        net.count.payload_bytes += wire_bytes(word1) - net.const.header_bytes
-        complete = flags(word1) & FLAG_LAST != 0
-    elif ahead < HALF_PSN:  # a gap or a trimmed packet: ask for the missing one, once
+        net.count.payload_bytes += packet.wire_bytes(word1) - net.const.header_bytes
+        complete = packet.flags(word1) & packet.FLAG_LAST != 0
+    elif ahead < packet.HALF_PSN:  # a gap or a trimmed packet: ask for the missing one, once
         answer = rxqp.nak_sent & 1 == 0 or ahead == 0  # once per gap, but again if the missing one itself came trimmed
-        flag |= flags(word1) & FLAG_TRIMMED
+        flag |= packet.flags(word1) & packet.FLAG_TRIMMED
         rxqp.nak_sent |= 1
-        flag |= FLAG_NAK
+        flag |= packet.FLAG_NAK
     if answer:
         send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, echo_of(net, word1, word3), expected, flag)
     if complete:
@@ -296,7 +276,7 @@ def payload_bytes(net, qps, receiver, end_seq, word1):
     """Return the payload of the message of `receiver` that ends before end_seq; word1: word 1 of its last packet."""
     full = end_seq - 1 - qps.begun[receiver]  # packets before the last one, which are full
     qps.begun[receiver] = end_seq
-    return full * net.const.mtu_bytes + wire_bytes(word1) - net.const.header_bytes
+    return full * net.const.mtu_bytes + packet.wire_bytes(word1) - net.const.header_bytes
 
 
 @inline
@@ -319,7 +299,7 @@ def free_acknowledged(net, qps, node, pair, now_ps):
     while message >= 0 and qps.msg[message].end_seq <= una:
         following = qps.msg[message].next_message
         told = qps.msg[message].told
-        give_row_back(net, qps, message)
+        state.give_row_back(net, qps, message)
         if net.hooks.is_acknowledged != 0 and told >= 0:
             call_hook(net.hooks.is_acknowledged, net.const.address, node, told, now_ps)
         message = following
@@ -332,32 +312,34 @@ def free_acknowledged(net, qps, node, pair, now_ps):
 def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
     """Handle at now_ps an acknowledgement (word1, word2, word3) for NPU `node`: open the window, or go back."""
     net.count.consumed_packets += 1
-    net.count.received_bytes += wire_bytes(word1)
-    pair = sender_pair(word2)
+    net.count.received_bytes += packet.wire_bytes(word1)
+    pair = packet.sender_pair(word2)
     qp = qps.qp[pair]
     # a notification acknowledges nothing
-    if flags(word1) & FLAG_CNP != 0:
-        update_control(net, qps, pair, CC_CNP, now_ps, 0, 0, 0)
+    if packet.flags(word1) & packet.FLAG_CNP != 0:
+        update_control(net, qps, pair, state.CC_CNP, now_ps, 0, 0, 0)
         return
     una = qp.una
     # the acknowledged packet: the last before the expected one, or with selective repeat the one it names
-    named = una + ((word2 - una) & PSN_MASK) - 1
+    named = una + ((word2 - una) & packet.PSN_MASK) - 1
     if net.hooks.selective_sender != 0:
-        distance = ((word3 >> ECHO_BITS) - una) & PSN_MASK
-        if distance >= HALF_PSN:
-            distance -= PSN_MASK + 1
+        distance = ((word3 >> ECHO_BITS) - una) & packet.PSN_MASK
+        if distance >= packet.HALF_PSN:
+            distance -= packet.PSN_MASK + 1
         named = una + distance
-    fresh = take_acknowledged(net, npus, qps, node, pair, now_ps, (word2 - una) & PSN_MASK)
+    fresh = take_acknowledged(net, npus, qps, node, pair, now_ps, (word2 - una) & packet.PSN_MASK)
     # congestion control handles every acknowledgement, and then a loss; there is no round trip of a sequence
     # error, nor, with go back N, of an answer that acknowledges nothing new
     if net.hooks.congestion_control != 0:
         rtt = np.int64(-1)
         if net.const.carries_send_time == 1:
             answered = named
-            if flags(word1) & FLAG_NAK != 0 or (fresh == 0 and net.hooks.selective_sender == 0):
+            if packet.flags(word1) & packet.FLAG_NAK != 0 or (fresh == 0 and net.hooks.selective_sender == 0):
                 answered = np.int64(-2)
             rtt = round_trip(qps, pair, now_ps, answered, word3 & ECHO_MASK)
-        update_control(net, qps, pair, CC_ACK, now_ps, fresh, np.int64(flags(word1) & FLAG_MARK != 0), rtt)
+        update_control(
+            net, qps, pair, state.CC_ACK, now_ps, fresh, np.int64(packet.flags(word1) & packet.FLAG_MARK != 0), rtt
+        )
     return_to_lost(net, qps, pair, now_ps, word1, word2, named)
     # the window may have room now
     activate(net, npus, qps, node, pair)
@@ -369,7 +351,7 @@ def take_acknowledged(net, npus, qps, node, pair, now_ps, advance):
     # Numbers wrap: a packet up to half the range ahead that was sent at all is newly acknowledged; any other is old.
     qp = qps.qp[pair]
     una = qp.una + advance
-    if advance == 0 or advance >= HALF_PSN or una > qp.sent_max:
+    if advance == 0 or advance >= packet.HALF_PSN or una > qp.sent_max:
         return np.int64(0)
     if net.hooks.selective_sender != 0:
         ask_sender(net, FORGET, pair, qp.una, una, 0)
@@ -392,16 +374,20 @@ def return_to_lost(net, qps, pair, now_ps, word1, word2, named_seq):
     qp = qps.qp[pair]
     una = qp.una
     if net.hooks.selective_sender != 0:
-        trimmed = np.int64(flags(word1) & FLAG_NAK != 0)
+        trimmed = np.int64(packet.flags(word1) & packet.FLAG_NAK != 0)
         known = named_seq >= una and named_seq < qp.sent_max
         has_shown = known and ask_sender(net, SELECTED, pair, named_seq, 0, trimmed) == 1
     else:
-        trimmed = np.int64(flags(word1) & FLAG_TRIMMED != 0)
-        has_shown = flags(word1) & FLAG_NAK != 0 and (word2 - una) & PSN_MASK == 0 and go_back(qps, pair)
+        trimmed = np.int64(packet.flags(word1) & packet.FLAG_TRIMMED != 0)
+        has_shown = (
+            packet.flags(word1) & packet.FLAG_NAK != 0 and (word2 - una) & packet.PSN_MASK == 0 and go_back(qps, pair)
+        )
     if has_shown:
         if trimmed == 1 and (net.hooks.selective_sender == 0 or named_seq == una):
             count_resend(net, qps, pair)
-        update_control(net, qps, pair, CC_LOSS, now_ps, LOSS_TRIMMED if trimmed == 1 else LOSS_NAK, 0, 0)
+        update_control(
+            net, qps, pair, state.CC_LOSS, now_ps, state.LOSS_TRIMMED if trimmed == 1 else state.LOSS_NAK, 0, 0
+        )
 
 
 @inline
@@ -420,12 +406,12 @@ def count_resend(net, qps, pair):
 @outline
 def on_timeout(world_address, node, now_ps):
     """Handle at now_ps the retransmission timer of NPU `node`: queue pairs without progress go back."""
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, npus, qps = world.net, world.npus, world.qps
-    soonest = INF
+    soonest = state.INF
     npu = npus.npu[node]
     pair = npu.first_queue_pair
-    npu.rto_at_ps = INF
+    npu.rto_at_ps = state.INF
     while pair >= 0:
         qp = qps.qp[pair]
         if qp.una < qp.next_seq:  # else nothing that it has sent is unacknowledged
@@ -440,11 +426,11 @@ def on_timeout(world_address, node, now_ps):
                     soonest = min(soonest, qp.deadline_ps)
                 else:
                     go_back(qps, pair)
-                update_control(net, qps, pair, CC_LOSS, now_ps, LOSS_TIMEOUT, 0, 0)
+                update_control(net, qps, pair, state.CC_LOSS, now_ps, state.LOSS_TIMEOUT, 0, 0)
                 find_port(net, npus, qps, node, pair)
                 activate(net, npus, qps, node, pair)
             else:
                 soonest = min(soonest, qp.deadline_ps)
         pair = np.int64(qp.sibling)  # all of the NPU: timeouts are rare, so no heap orders deadlines
-    if soonest < INF:
+    if soonest < state.INF:
         set_timer(npus, node, soonest)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from nadi.pdes.core.algorithms import heap_decrease_key
 from nadi.pdes.core.jit import call_hook, inline
-from nadi.pdes.core.queues import heap_decrease_key
 from nadi.pdes.core.state import LANES, LAUNCHING, PENDING_LANES, STARTED
 from nadi.pdes.nic.port import set_event
 

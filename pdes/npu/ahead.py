@@ -6,19 +6,9 @@ what the stage before has prefetched.
 
 import numpy as np
 
-from nadi.pdes.core.hashing import home
+from nadi.pdes.core import packet
+from nadi.pdes.core.algorithms import home
 from nadi.pdes.core.jit import inline, prefetch
-from nadi.pdes.core.packet import (
-    FLAG_ACK,
-    FLAG_LAST,
-    flags,
-    instance_key,
-    receiver_key,
-    sender_pair,
-    tag_group,
-    tag_lane,
-    tag_seq,
-)
 from nadi.pdes.core.state import BLOCK_SHIFT
 from nadi.pdes.network.link import inbox_of
 from nadi.pdes.npu.agenda import lane_place
@@ -58,11 +48,11 @@ def lane_of(net, npus, insts, node, tag):
         tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
     """
     inst = npus.npu[node].last_instance
-    lane = tag_lane(tag)
+    lane = packet.tag_lane(tag)
     if inst < 0 or lane >= net.const.lane_stride:
         return np.int64(-1)
     # a search in the map would cost more than the prefetch saves
-    if insts.inst[inst].key != instance_key(node, tag_group(tag), tag_seq(tag)):
+    if insts.inst[inst].key != packet.instance_key(node, packet.tag_group(tag), packet.tag_seq(tag)):
         return np.int64(-1)
     return lane_place(net, inst, lane)
 
@@ -96,17 +86,17 @@ def prefetch_named(net, npus, qps, insts, node):
     head, end = first_block(net, node)
     last = npus.npu[node].last_receiver
     for record in range(head, end):
-        packet = net.record[record]
-        word1, word2 = packet.w1, packet.w2
-        if flags(word1) & FLAG_ACK != 0:
-            prefetch_pair(net, qps, sender_pair(word2))
+        arrival = net.record[record]
+        word1, word2 = arrival.w1, arrival.w2
+        if packet.flags(word1) & packet.FLAG_ACK != 0:
+            prefetch_pair(net, qps, packet.sender_pair(word2))
         else:
-            key = receiver_key(word1, word2)
+            key = packet.receiver_key(word1, word2)
             # the row of the last receiver is in the cache
             if last < 0 or qps.rxqp[last].key != key:
                 prefetch(qps.rxqp, home(qps.rxqp, key), 0)
-            if flags(word1) & FLAG_LAST != 0:
-                lane = lane_of(net, npus, insts, node, packet.w3)
+            if packet.flags(word1) & packet.FLAG_LAST != 0:
+                lane = lane_of(net, npus, insts, node, arrival.w3)
                 if lane >= 0:
                     prefetch(insts.lane, lane, 0)
 
@@ -146,9 +136,9 @@ def prefetch_steps(net, npus, insts, plans, node):
         prefetch_step(net, plans, insts, place)
     head, end = first_block(net, node)
     for record in range(head, end):
-        packet = net.record[record]
-        if flags(packet.w1) & (FLAG_ACK | FLAG_LAST) == FLAG_LAST:
-            lane = lane_of(net, npus, insts, node, packet.w3)
+        arrival = net.record[record]
+        if packet.flags(arrival.w1) & (packet.FLAG_ACK | packet.FLAG_LAST) == packet.FLAG_LAST:
+            lane = lane_of(net, npus, insts, node, arrival.w3)
             if lane >= 0:
                 prefetch_step(net, plans, insts, lane)
 

@@ -6,9 +6,9 @@ are explained in pdes/core/state.py.
 
 import numpy as np
 
-from nadi.pdes.core.hashing import FREE, find, remove
+from nadi.pdes.core import packet
+from nadi.pdes.core.algorithms import FREE, find, remove
 from nadi.pdes.core.jit import call_hook, clear_row, hook, inline, outline, trailing_zeros
-from nadi.pdes.core.packet import CALL_LANE, CONTROL, instance_key, tag_for
 from nadi.pdes.core.state import LAUNCHING, PENDING_LANES, REF_INSTANCE, REF_LANE, STARTED, world_at
 from nadi.pdes.nic.rendezvous import answer_next, is_used, post_or_ask
 from nadi.pdes.nic.transport import post
@@ -18,7 +18,7 @@ from nadi.pdes.npu.agenda import DUE, lane_done, lane_place, mark_pending, may_b
 @inline
 def instance(net, insts, node, group, seq):
     """Return the instance of collective `seq` of `group` at NPU `node`, created at its start or first message."""
-    key = instance_key(node, group, seq)
+    key = packet.instance_key(node, group, seq)
     at = find(insts.inst_key, key)
     if insts.inst_key[at] != FREE:
         return np.int64(insts.inst_val[at])
@@ -46,7 +46,7 @@ def instance_for(net, npus, insts, node, group, seq):
     """Return what `instance` (node, group, seq) returns, and try the instance of the NPU's last message first."""
     npu = npus.npu[node]
     inst = npu.last_instance
-    if inst < 0 or insts.inst[inst].key != instance_key(node, group, seq):
+    if inst < 0 or insts.inst[inst].key != packet.instance_key(node, group, seq):
         inst = instance(net, insts, node, group, seq)
         npu.last_instance = inst
     return inst
@@ -234,8 +234,8 @@ def expect(world_address, node, inst, lane_number, lane, step, now_ps):
     if net.const.collectives_in_flight > 0 and insts.called[at] != peer + 1:
         insts.called[at] = peer + 1
         dst = npu_of_peer(insts, plans, inst, lane, peer)
-        tag = tag_for(insts.inst[inst].key, np.int64(CALL_LANE))
-        post(world_address, node, dst, np.int64(CONTROL), tag, net.const.control_bytes, np.int64(-1), now_ps)
+        tag = packet.tag_for(insts.inst[inst].key, np.int64(packet.CALL_LANE))
+        post(world_address, node, dst, np.int64(packet.CONTROL), tag, net.const.control_bytes, np.int64(-1), now_ps)
     return 0
 
 
@@ -254,7 +254,7 @@ def post_step(net, insts, plans, node, inst, lane_number, lane, step, now_ps):
     group = np.int64(plans.slot_group[collective.slot])
     size = sent_bytes_of(world_address, insts, plans, inst, lane, step)
     dst = npu_of_peer(insts, plans, inst, lane, np.int64(step_row.send_peer))
-    tag = tag_for(collective.key, lane_of_peer(insts, plans, inst, np.int64(step_row.send_lane)))
+    tag = packet.tag_for(collective.key, lane_of_peer(insts, plans, inst, np.int64(step_row.send_lane)))
     collective.sends_left += 1
     # bits 0 to 39 instance, bits 40 to 60 1 + lane where the lane waits for its last byte, bit 61 marks an instance
     waiter = REF_INSTANCE | inst

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from nadi.pdes.core.algorithms import heap_decrease_key, heap_increase_key
 from nadi.pdes.core.jit import inline, outline
-from nadi.pdes.core.queues import heap_decrease_key, heap_increase_key
 from nadi.pdes.core.state import COMPUTE_LANE, REMOTE_LANE, SLOWDOWN_UNIT, world_at
 from nadi.pdes.nic.port import set_event
 

@@ -6,9 +6,8 @@ takes its messages in order.
 
 import numpy as np
 
+from nadi.pdes.core import packet, state
 from nadi.pdes.core.jit import call_hook, hook, inline, outline
-from nadi.pdes.core.packet import CALL_LANE, P2P, rank_of, receive_key, source, tag_group, tag_lane, tag_seq
-from nadi.pdes.core.state import LONGEST_RUN_PS, ROW_ARRIVED, ROW_ASKED, ROW_POSTED, world_at
 from nadi.pdes.nic.rendezvous import CLEAR, EAGER, KIND_MASK, REQUEST, answer, is_used, lane_gets, send_cleared
 from nadi.pdes.npu.agenda import lane_place
 from nadi.pdes.npu.collective import arrives, first_lane_of, instance, instance_for
@@ -32,9 +31,9 @@ def row_of_message(net, npus, trace, node, word1, word3):
     """
     npu = npus.npu[node]
     number = npu.trace_number
-    peer = rank_of(net.jobs.who[source(word1)]) - rank_of(net.jobs.who[npu.number])
+    peer = packet.rank_of(net.jobs.who[packet.source(word1)]) - packet.rank_of(net.jobs.who[npu.number])
     # by difference of ranks, since NPUs that do the same share a trace, whatever their numbers
-    key = receive_key(peer, tag_lane(word3), tag_seq(word3))
+    key = packet.receive_key(peer, packet.tag_lane(word3), packet.tag_seq(word3))
     low = trace.recv_ptr[number]
     high = trace.recv_ptr[number + 1]
     # binary search: the receives of a trace are sorted by key
@@ -58,13 +57,13 @@ def receive_row(world_address, node, word1, word3):
         word1: Word 1 of the message's last packet (pdes/core/packet.py).
         word3: Word 3 of that packet, the tag.
     """
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     rows = world.rows
     row = row_of_message(world.net, world.npus, world.trace, node, word1, word3)
     flag = world.npus.npu[node].row_base + row
     # a message may come before its receive is posted, and the other way round: the later of both finds the other's flag
-    rows.flag[flag] |= ROW_ARRIVED
-    if rows.flag[flag] & ROW_POSTED != 0:
+    rows.flag[flag] |= state.ROW_ARRIVED
+    if rows.flag[flag] & state.ROW_POSTED != 0:
         return row
     return np.int64(NOTHING)
 
@@ -90,7 +89,7 @@ def message_by_kind(world_address, node, word1, word3):
         word1: Word 1 of the message's last packet (pdes/core/packet.py).
         word3: Word 3 of that packet, the tag.
     """
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, npus, rows = world.net, world.npus, world.rows
     npu = npus.npu[node]
     done = inst = np.int64(NOTHING)
@@ -99,27 +98,27 @@ def message_by_kind(world_address, node, word1, word3):
         kind = word3 & KIND_MASK
     # the kind is in bits of the lane that no plan uses (MAX_TAG), so it is removed before the tag names anything
     tag = word3 - kind
-    group = tag_group(tag)
-    lane = tag_lane(tag)
+    group = packet.tag_group(tag)
+    lane = packet.tag_lane(tag)
     # others have started the collective, and wait for this NPU: it starts without a place
-    if net.const.collectives_in_flight > 0 and group != P2P:
-        call(world_address, node, group, tag_seq(tag))
-        if lane == CALL_LANE:
+    if net.const.collectives_in_flight > 0 and group != packet.P2P:
+        call(world_address, node, group, packet.tag_seq(tag))
+        if lane == packet.CALL_LANE:
             return 0
     if kind == CLEAR:
-        send_cleared(net, npus, world.qps, node, source(word1), tag, npu.now_ps)
-    elif group != P2P:
-        inst = instance_for(net, npus, world.insts, node, group, tag_seq(tag))
+        send_cleared(net, npus, world.qps, node, packet.source(word1), tag, npu.now_ps)
+    elif group != packet.P2P:
+        inst = instance_for(net, npus, world.insts, node, group, packet.tag_seq(tag))
         if is_used(net):
-            lane_gets(net, world.qps, world.insts, lane_place(net, inst, lane), kind, source(word1))
+            lane_gets(net, world.qps, world.insts, lane_place(net, inst, lane), kind, packet.source(word1))
         else:
             arrives(net, world.insts, inst, lane)
     elif kind == REQUEST:
         flag = npu.row_base + row_of_message(net, npus, world.trace, node, word1, tag)
         # asked before the receive is posted: `start_row` answers then
-        rows.flag[flag] |= ROW_ASKED
-        if rows.flag[flag] & ROW_POSTED != 0:
-            answer(net, node, source(word1), tag, npu.now_ps)
+        rows.flag[flag] |= state.ROW_ASKED
+        if rows.flag[flag] & state.ROW_POSTED != 0:
+            answer(net, node, packet.source(word1), tag, npu.now_ps)
     else:
         done = receive_row(world_address, node, word1, tag)
     return (inst + 1) << 32 | (done + 1)
@@ -139,10 +138,10 @@ def message_done(net, npus, insts, node, word1, word3):
     """
     if net.const.handshakes == 1:
         return apart(call_hook(net.hooks.message_by_kind, net.const.address, node, word1, word3))
-    if tag_group(word3) == P2P:
+    if packet.tag_group(word3) == packet.P2P:
         return receive_row(net.const.address, node, word1, word3), np.int64(NOTHING)
-    inst = instance_for(net, npus, insts, node, tag_group(word3), tag_seq(word3))
-    arrives(net, insts, inst, tag_lane(word3))
+    inst = instance_for(net, npus, insts, node, packet.tag_group(word3), packet.tag_seq(word3))
+    arrives(net, insts, inst, packet.tag_lane(word3))
     return np.int64(NOTHING), inst
 
 
@@ -179,16 +178,16 @@ def in_lane_at(world, node, tag, size_bytes, earliest_ps, is_data):
     """
     # The message's number within its lane determines whether it is reduced; without is_data it only stays in order.
     net, messages, taken = world.net, world.messages, world.insts.taken
-    number = tag_lane(tag)
-    inst = instance(net, world.insts, node, tag_group(tag), tag_seq(tag))
+    number = packet.tag_lane(tag)
+    inst = instance(net, world.insts, node, packet.tag_group(tag), packet.tag_seq(tag))
     taken_row = taken[lane_place(net, inst, number)]
     if is_data:
         npu = world.npus.npu[node]
-        row, slot = row_of_collective(npu, world.trace, world.plans, tag_group(tag), tag_seq(tag))
+        row, slot = row_of_collective(npu, world.trace, world.plans, packet.tag_group(tag), packet.tag_seq(tag))
         lane = first_lane_of(world.plans, np.int64(world.trace.schedule[npu.trace_base + row]), slot) + number
         # `reduces` has a flag for each receive of each lane, in order: message k of the lane is its receive k
         if messages.reduces[messages.receive_ptr[lane] + taken_row.messages] == 1:
-            time = np.int64(min(size_bytes * messages.memory_psb[0] + 0.5, LONGEST_RUN_PS / TOUCHES))
+            time = np.int64(min(size_bytes * messages.memory_psb[0] + 0.5, state.LONGEST_RUN_PS / TOUCHES))
             earliest_ps += TOUCHES * (time - time % net.const.resolution_ps)
         taken_row.messages += 1
     # a small message that is not reduced must not overtake one whose reduction still lasts

@@ -14,10 +14,9 @@ A list of the NPU holds its future actions on messages by time; equal times in o
 
 import numpy as np
 
+from nadi.pdes.core import packet, state
+from nadi.pdes.core.algorithms import heap_decrease_key
 from nadi.pdes.core.jit import call_hook, hook, inline
-from nadi.pdes.core.packet import CALL_LANE, FLAG_ACK, P2P, destination, end_of, header, source, tag_group, tag_lane
-from nadi.pdes.core.queues import heap_decrease_key
-from nadi.pdes.core.state import ROW_DONE, give_row_back, later_messages, take_row, world_at
 from nadi.pdes.network.link import class_row, link_psb, on_link_bytes, serialisation_ps
 from nadi.pdes.network.routing import forwarding_ps, next_link, npu_route
 from nadi.pdes.nic.counting import count_posted
@@ -88,7 +87,7 @@ def put_off(npus, qps, node, row, action, due_ps):
         action: Code of the action: POSTS, SENDS and so on.
         due_ps: Time of the action in ps.
     """
-    msg = later_messages(qps.msg)
+    msg = state.later_messages(qps.msg)
     msg[row].what = action
     # << 1, as lists of `agenda.put_in` have it; bit 0 is not used here
     msg[row].due = due_ps << 1
@@ -126,12 +125,12 @@ def take_first(net, npus, qps, node):
     """
     system = npus.system[node]
     head = system.later_head - 1
-    following = later_messages(qps.msg)[head].later
+    following = state.later_messages(qps.msg)[head].later
     system.later_head = following + 1
     if following < 0:
         system.later_tail = 0
     # the words of a free row stay as they are
-    give_row_back(net, qps, head)
+    state.give_row_back(net, qps, head)
     return head
 
 
@@ -147,7 +146,7 @@ def arm(npus, qps, node):
     # the heap has one event for the list, at its first row's time; the event of that before has just been taken
     head = npus.system[node].later_head - 1
     if head >= 0:
-        set_event(npus, node, later_messages(qps.msg)[head].due >> 1, later_slot(npus, node))
+        set_event(npus, node, state.later_messages(qps.msg)[head].due >> 1, later_slot(npus, node))
 
 
 @inline
@@ -187,7 +186,7 @@ def post_at_ends(world_address, node, dst, connection, tag, size_bytes, waiter, 
         now_ps: Current time in ps.
     """
     # Everything that takes room in a pool happens now, since the later part must succeed whatever room there is.
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, npus, qps = world.net, world.npus, world.qps
     latency = net.const.send_latency_ps
     pair = queue_pair(net, npus, qps, node, dst, connection, tag)
@@ -195,8 +194,8 @@ def post_at_ends(world_address, node, dst, connection, tag, size_bytes, waiter, 
     if latency == 0:
         send(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps)
         return 0
-    row = take_row(net, qps)
-    later = later_messages(qps.msg)[row]
+    row = state.take_row(net, qps)
+    later = state.later_messages(qps.msg)[row]
     later.payload_bytes = size_bytes
     later.tag = tag
     later.connection = pair
@@ -215,9 +214,9 @@ def post_later(world_address, node, row, due_ps):
         row: Trace row of the NPU.
         due_ps: Time of the action in ps.
     """
-    world = world_at(world_address)
-    at = take_row(world.net, world.qps)
-    later_messages(world.qps.msg)[at].ref = row
+    world = state.world_at(world_address)
+    at = state.take_row(world.net, world.qps)
+    state.later_messages(world.qps.msg)[at].ref = row
     put_off(world.npus, world.qps, node, at, POSTS, due_ps)
     return 0
 
@@ -252,7 +251,7 @@ def acted_on_at(world, node, now_ps, word1, word2, word3):
         kind = word3 & KIND_MASK
     tag = word3 - kind
     # only data of collectives is reduced: no requests, answers or calls
-    if tag_group(tag) == P2P or kind == CLEAR or tag_lane(tag) == CALL_LANE:
+    if packet.tag_group(tag) == packet.P2P or kind == CLEAR or packet.tag_lane(tag) == packet.CALL_LANE:
         return at
     return in_lane_at(world, node, tag, size, at, kind == EAGER or kind == ASKED_FOR)
 
@@ -269,15 +268,15 @@ def is_in(world_address, node, now_ps, word1, word2, word3):
         word2: Word 2 of that packet.
         word3: Word 3 of that packet, the tag.
     """
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, qps = world.net, world.qps
     at = acted_on_at(world, node, now_ps, word1, word2, word3)
     if at == now_ps:
         done, inst = message_done(net, world.npus, world.insts, node, word1, word3)
         # 0 in a half stands for none
         return (inst + 1) << 32 | (done + 1)
-    row = take_row(net, qps)
-    later = later_messages(qps.msg)[row]
+    row = state.take_row(net, qps)
+    later = state.later_messages(qps.msg)[row]
     later.w1 = word1
     later.tag = word3
     put_off(world.npus, qps, node, row, ACTS, at)
@@ -294,11 +293,11 @@ def is_acknowledged(world_address, node, waiter, now_ps):
         waiter: The waiter (`Message.told`).
         now_ps: Current time in ps.
     """
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     # at the same time, but through the list: the caller is in the middle of an acknowledgement, and rows that follow
     # may post
-    row = take_row(world.net, world.qps)
-    later_messages(world.qps.msg)[row].ref = waiter
+    row = state.take_row(world.net, world.qps)
+    state.later_messages(world.qps.msg)[row].ref = waiter
     put_off(world.npus, world.qps, node, row, IS_TOLD, now_ps)
     return 0
 
@@ -329,9 +328,9 @@ def do_later(world_address, node, now_ps):
         node: Number of the NPU in the LP.
         now_ps: Current time in ps.
     """
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, npus, qps = world.net, world.npus, world.qps
-    msg = later_messages(qps.msg)
+    msg = state.later_messages(qps.msg)
     system = npus.system[node]
     head = system.later_head - 1
     if msg[head].what == SENDS:
@@ -359,7 +358,7 @@ def do_later(world_address, node, now_ps):
         # an end that moved has several entries in the list; only the one whose time is the slot's present end counts
         slot = msg[m].connection
         place = npus.npu[node].row_base + msg[m].ref
-        if world.nvlink.end_ps[slot] != now_ps or world.rows.flag[place] & ROW_DONE != 0:
+        if world.nvlink.end_ps[slot] != now_ps or world.rows.flag[place] & state.ROW_DONE != 0:
             return 0  # the end has moved since this was noted
         world.nvlink.end_ps[slot] = -1
     if msg[m].what >= ENDS:
@@ -395,16 +394,16 @@ def back_at(world, node, word1, word2, now_ps):
         word2: Word 2 of the packet.
         now_ps: Current time in ps.
     """
-    peer = source(word1)
-    ack = header(peer, destination(word1), world.net.const.ack_bytes, FLAG_ACK)
+    peer = packet.source(word1)
+    ack = packet.header(peer, packet.destination(word1), world.net.const.ack_bytes, packet.FLAG_ACK)
     port = npu_route(world.net, node, peer, word2)
     # the answer is behind these in the port's queue; all are of the same size
     waiting = world.npus.port[port].control_packets
     left = max(now_ps, world.net.tx[port].busy_ps) + waiting * on_link_ps(world.net, port, ack)
     # other LPs have the rest of the way, so it is followed on an idle world of the whole fabric
-    back = world_at(world.net.const.back)
+    back = state.world_at(world.net.const.back)
     net = back.net
-    link = next_link(net, back.routes, destination(word1), peer, word2)
+    link = next_link(net, back.routes, packet.destination(word1), peer, word2)
     # `begin` is when its first bit leaves, `at` when its last bit is in; a cut-through switch sends from `seen` on
     begin = left - on_link_ps(net, link, ack)
     while True:
@@ -412,7 +411,7 @@ def back_at(world, node, word1, word2, now_ps):
         size = on_link_bytes(net, link, ack, net.const.ack_bytes)
         sent = begin + link_class.delay_ps
         at = sent + serialisation_ps(size, link_class.ps_per_byte)
-        far = end_of(net.tx[link].meta)
+        far = packet.end_of(net.tx[link].meta)
         if far == peer:
             return at
         seen = sent + serialisation_ps(min(size, link_class.seen_bytes), link_class.ps_per_byte)

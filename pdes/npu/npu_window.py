@@ -8,22 +8,8 @@ it can use; else FULL is returned, and the action follows when the driver has ma
 
 import numpy as np
 
+from nadi.pdes.core import algorithms, packet, state
 from nadi.pdes.core.jit import call_hook, hook, inline, outline
-from nadi.pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags, job_of, wire_bytes
-from nadi.pdes.core.queues import SET_DOWN, TAKE_UP, carry, heap_pop, push, take_block
-from nadi.pdes.core.state import (
-    COMPUTE_LANE,
-    INF,
-    LANES,
-    NEED_FLOWS,
-    NEED_INSTS,
-    NEED_MSGS,
-    NEED_QPS,
-    NEED_RXQPS,
-    later_messages,
-    take_row,
-    world_at,
-)
 from nadi.pdes.network.batch import blocks_short, give_back, order_ties, take_batch
 from nadi.pdes.network.link import drop, inbox_of
 from nadi.pdes.network.port_queues import on_pause
@@ -66,7 +52,7 @@ def next_tick_ps(net, npu, now_ps):
         now_ps: Current time in ps.
     """
     # (begin - now) mod tick is what is missing to the next multiple: begin 0, tick 10, now 13: -13 mod 10 = 7, so 20
-    return now_ps + (net.jobs.total[job_of(net.jobs.who[npu.number])].begin_ps - now_ps) % net.const.tick_ps
+    return now_ps + (net.jobs.total[packet.job_of(net.jobs.who[npu.number])].begin_ps - now_ps) % net.const.tick_ps
 
 
 @inline
@@ -84,7 +70,7 @@ def lane_waits(net, npus, node, lane, now_ps):
     tick_ps = next_tick_ps(net, npu, now_ps)
     if tick_ps == now_ps:
         return False
-    if lane == COMPUTE_LANE and net.const.slows_compute != 0:
+    if lane == state.COMPUTE_LANE and net.const.slows_compute != 0:
         # no work is left, so that collectives no longer change the end
         npus.system[node].work_ps = npus.system[node].work_part = 0
     set_event(npus, node, tick_ps, npu.ports + lane)
@@ -101,7 +87,7 @@ def wait_for_tick(world_address, node, row, now_ps):
         row: Trace row of the NPU.
         now_ps: Current time in ps.
     """
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, trace = world.net, world.trace
     npu = world.npus.npu[node]
     r = npu.trace_base + row
@@ -111,8 +97,8 @@ def wait_for_tick(world_address, node, row, now_ps):
         tick_ps += net.const.tick_ps
     if tick_ps == now_ps:
         return 0
-    at = take_row(net, world.qps)
-    later_messages(world.qps.msg)[at].ref = row
+    at = state.take_row(net, world.qps)
+    state.later_messages(world.qps.msg)[at].ref = row
     put_off(world.npus, world.qps, node, at, NOTICED, tick_ps)
     return np.int64(1)
 
@@ -128,20 +114,20 @@ def short_of(net, qps):
     ctl = net.ctl
     need = 0
     if ctl.free_messages < net.const.reserve_messages:
-        need = NEED_MSGS
+        need = state.NEED_MSGS
     # maps are at most half full, so that searches are short
     # a map that is half full needs 1.5 probes for a key it has, and 2.5 for one it lacks (Knuth, volume 3, 6.4,
     # algorithm L)
     elif 2 * (ctl.queue_pairs + net.const.reserve_queue_pairs) > qps.qp_key.shape[0]:
-        need = NEED_QPS
+        need = state.NEED_QPS
     elif 2 * (ctl.receivers + 1) > qps.rxqp.shape[0]:
-        need = NEED_RXQPS
+        need = state.NEED_RXQPS
     elif ctl.free_instances < 1:
-        need = NEED_INSTS
+        need = state.NEED_INSTS
     elif ctl.flows_out + net.const.reserve_messages > qps.flow_out.shape[0]:
-        need = NEED_FLOWS
+        need = state.NEED_FLOWS
     elif ctl.flows_in + 1 > qps.flow_in.shape[0]:
-        need = NEED_FLOWS
+        need = state.NEED_FLOWS
     ctl.need = need
     ctl.check = int(need > 0)
     return need
@@ -160,12 +146,12 @@ def pass_on(net, npus, node, now_ps, word1, word2, word3):
         word2: Word 2 of the packet.
         word3: Word 3 of the packet, the tag of its message.
     """
-    link = npu_route(net, node, destination(word1), word2)
-    if flags(word1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
+    link = npu_route(net, node, packet.destination(word1), word2)
+    if packet.flags(word1) & (packet.FLAG_ACK | packet.FLAG_TRIMMED) != 0:
         queue_control(net, npus, link, now_ps, word1, word2, word3)
     else:
         port = npus.port[link]
-        size = wire_bytes(word1)
+        size = packet.wire_bytes(word1)
         limit = net.const.queue_limit_bytes
         if limit > 0 and port.transit_bytes + size > limit:
             drop(net, link, word1)
@@ -175,10 +161,10 @@ def pass_on(net, npus, node, now_ps, word1, word2, word3):
         tail = np.int64(port.transit_tail)
         # an empty queue holds no block
         if port.transit_packets == 1:
-            tail = take_block(net)
+            tail = algorithms.take_block(net)
             port.transit_head = tail
-        port.transit_tail = push(net, tail, now_ps, word1, word2, word3)
-        carry(net, SET_DOWN, tail)
+        port.transit_tail = algorithms.push(net, tail, now_ps, word1, word2, word3)
+        algorithms.carry(net, algorithms.SET_DOWN, tail)
     wake_port(npus, node, link)
 
 
@@ -199,7 +185,7 @@ def own_event(net, npus, rows, insts, node, now_ps):
     heap = npu.heap
     ports = npu.ports
     slot = npus.heap[2 * heap + 1]
-    heap_pop(npus.heap, heap, npu.heap_size)
+    algorithms.heap_pop(npus.heap, heap, npu.heap_size)
     npu.heap_size -= 1
     done = inst = link = np.int64(NOTHING)
     # whose event it is, by its slot: the ports, the lanes, the timer, the ports' pacing, the agenda, and messages that
@@ -211,7 +197,7 @@ def own_event(net, npus, rows, insts, node, now_ps):
         port.scheduled = 0
         done, inst = send_has_left(net, insts, port.sent_ref)
         port.sent_ref = -1
-    elif slot < ports + LANES:
+    elif slot < ports + state.LANES:
         if net.const.tick_ps == 0 or not lane_waits(net, npus, node, slot - ports, now_ps):
             done = leave_lane(npu, rows, slot - ports)
     elif slot == agenda_slot(ports):
@@ -220,10 +206,10 @@ def own_event(net, npus, rows, insts, node, now_ps):
         begin_job(npu)
     elif slot > agenda_slot(ports):
         done, inst = apart(call_hook(net.hooks.do_later, net.const.address, node, now_ps))
-    elif slot > ports + LANES:
-        link = net.out_ptr[node] + slot - ports - LANES - 1
+    elif slot > ports + state.LANES:
+        link = net.out_ptr[node] + slot - ports - state.LANES - 1
         # a busy port is tried when it falls idle, and then takes all whose pace is over
-        npus.port[link].pace_at_ps = INF
+        npus.port[link].pace_at_ps = state.INF
         if npus.port[link].scheduled == 1:
             link = np.int64(NOTHING)
     else:
@@ -243,17 +229,17 @@ def packet_event(net, npus, qps, node, record, now_ps):
         record: Record of the packet.
         now_ps: Current time in ps.
     """
-    packet = net.record[record]
-    carry(net, TAKE_UP, record)
-    word1, word2, word3 = packet.w1, packet.w2, packet.w3
-    if destination(word1) == PAUSE_FRAME:
+    arrival = net.record[record]
+    algorithms.carry(net, algorithms.TAKE_UP, record)
+    word1, word2, word3 = arrival.w1, arrival.w2, arrival.w3
+    if packet.destination(word1) == packet.PAUSE_FRAME:
         # a resume lets the port send; a pause changes nothing that was sent
         link = on_pause(net, record, word2, now_ps)
         wake_port(npus, node, link)
     # fabrics without switches route through NPUs
-    elif destination(word1) != npus.npu[node].number:
+    elif packet.destination(word1) != npus.npu[node].number:
         pass_on(net, npus, node, now_ps, word1, word2, word3)
-    elif flags(word1) & FLAG_ACK != 0:
+    elif packet.flags(word1) & packet.FLAG_ACK != 0:
         on_ack(net, npus, qps, node, now_ps, word1, word2, word3)
     elif on_data(net, npus, qps, node, now_ps, word1, word2, word3):
         return word3
@@ -297,10 +283,10 @@ def next_action(world, world_address, node, begin_ps, end_ps, packets_done):
         port.wake_next = NOT_WOKEN
     else:
         # nothing more follows: time goes on to the earlier of the NPU's own next event and the next packet
-        own = np.int64(INF)
+        own = np.int64(state.INF)
         if npu.heap_size > 0:
             own = npus.heap[2 * npu.heap]
-        comes = np.int64(INF)
+        comes = np.int64(state.INF)
         if packets_done < net.ctl.batch:
             comes = begin_ps + (inbox.batch_key[packets_done] >> 16)
         now_ps = min(own, comes)
@@ -313,9 +299,9 @@ def next_action(world, world_address, node, begin_ps, end_ps, packets_done):
                 done, inst, link = own_event(net, npus, world.rows, world.insts, node, now_ps)
             else:
                 record = inbox.batch_pos[inbox.batch_key[packets_done] & 0xFFFF]
-                packet = net.record[record]
+                arrival = net.record[record]
                 packets_done += 1
-                word1, word2 = packet.w1, packet.w2
+                word1, word2 = arrival.w1, arrival.w2
                 tag = packet_event(net, npus, qps, node, record, now_ps)
     return packets_done, now_ps, done, inst, link, tag, word1, word2
 
@@ -387,12 +373,12 @@ def npus_window(world_address, begin_ps, end_ps):
         begin_ps: Begin of the cell in ps.
         end_ps: End of the cell in ps.
     """
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, npus = world.net, world.npus
     ctl = net.ctl
     interrupted = ctl.resume_node >= 0
     if interrupted:
-        net.next_time[ctl.resume_node] = INF
+        net.next_time[ctl.resume_node] = state.INF
     turns = 0
     for node in range(net.const.npus):  # list those with events before `end_ps`
         npus.busy[turns] = node
@@ -413,7 +399,7 @@ def npus_window(world_address, begin_ps, end_ps):
         # the node is done with this window: its records are free, and the driver knows its next event
         ctl.resume_node = -1
         give_back(net, world.inbox)
-        net.next_time[node] = INF
+        net.next_time[node] = state.INF
         if npus.npu[node].heap_size > 0:
             net.next_time[node] = npus.heap[2 * npus.npu[node].heap]
     return False

@@ -2,21 +2,11 @@
 
 import numpy as np
 
-from nadi.pdes.core.hashing import mix2, mix3
+from nadi.pdes.core import state
+from nadi.pdes.core.algorithms import mix2, mix3
 from nadi.pdes.core.jit import call_hook, inline, outline
 from nadi.pdes.core.packet import P2P, job_of, message_tag, rank_of
-from nadi.pdes.core.state import (
-    COMPUTE_LANE,
-    REMOTE_LANE,
-    ROW_ARRIVED,
-    ROW_ASKED,
-    ROW_DONE,
-    ROW_POSTED,
-    ROW_READY,
-    ROW_STARTED,
-    world_at,
-)
-from nadi.pdes.network.faults import slowed
+from nadi.pdes.network.routing import slowed
 from nadi.pdes.nic.port import set_event
 from nadi.pdes.nic.rendezvous import answer, post_or_ask
 from nadi.pdes.npu.collective import start_collective
@@ -182,7 +172,7 @@ def post_send(net, npus, trace, node, row, now_ps):
 @outline
 def start_row(world_address, node, row, now_ps):
     """Start trace row `row` of NPU `node` at now_ps; return (row done at once, instance to advance) or NOTHING."""
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, npus, rows, trace = world.net, world.npus, world.rows, world.trace
     npu = npus.npu[node]
     first = npu.row_base
@@ -197,9 +187,9 @@ def start_row(world_address, node, row, now_ps):
         duration = trace.duration_ps[r]
         if kind == KIND_COMPUTE and npu.slow_1024ths != 0:
             duration = slowed(duration, npu.slow_1024ths)
-        if lane == COMPUTE_LANE and net.const.slows_compute != 0:
+        if lane == state.COMPUTE_LANE and net.const.slows_compute != 0:
             duration = begin_work(npus.system[node], duration, now_ps)
-        if lane == REMOTE_LANE and net.const.remote_sharers > 1:
+        if lane == state.REMOTE_LANE and net.const.remote_sharers > 1:
             npu.lane[lane] = row
             ask_memory(net, npus, node, duration, now_ps)
         elif duration == 0:  # needs no lane
@@ -216,16 +206,16 @@ def start_row(world_address, node, row, now_ps):
         else:
             post_send(net, npus, trace, node, row, now_ps)
     elif kind == KIND_RECV:
-        if rows.flag[first + row] & ROW_ARRIVED != 0:
+        if rows.flag[first + row] & state.ROW_ARRIVED != 0:
             done = row
-        elif rows.flag[first + row] & ROW_ASKED != 0:
+        elif rows.flag[first + row] & state.ROW_ASKED != 0:
             tag = message_tag(np.int64(P2P), np.int64(trace.seq[r]), np.int64(trace.tag[r]))
             answer(net, node, npu_of_rank(net, npu, trace.peer[r]), tag, now_ps)
-        rows.flag[first + row] |= ROW_POSTED
+        rows.flag[first + row] |= state.ROW_POSTED
     elif kind == KIND_COLLECTIVE:
         slot = npu.slot_base + trace.group[r]
         if net.const.serial_collectives == 1 and rows.slot_next[slot] != trace.seq[r]:
-            rows.flag[first + row] |= ROW_READY
+            rows.flag[first + row] |= state.ROW_READY
             return done, inst
         if trace.schedule[r] < 0:
             done = row
@@ -235,7 +225,7 @@ def start_row(world_address, node, row, now_ps):
             inst = start_collective(world, node, row, now_ps)
     else:
         done = row
-    rows.flag[first + row] |= ROW_STARTED
+    rows.flag[first + row] |= state.ROW_STARTED
     if net.const.record_nodes == 1:
         rows.start[first + row] = now_ps
     return done, inst
@@ -286,7 +276,7 @@ def finish_row(world_address, node, row, now_ps):
         row: Trace row of the NPU.
         now_ps: Current time in ps.
     """
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, rows = world.net, world.rows
     if now_ps < net.ctl.catch_up_ps:  # it has ended before (pdes/reuse_kernels/domains.py)
         return
@@ -316,7 +306,7 @@ def notify_children(npu, rows, trace, row, is_serial):
     """
     first = npu.row_base
     r = npu.trace_base + row
-    rows.flag[first + row] |= ROW_DONE
+    rows.flag[first + row] |= state.ROW_DONE
     if trace.kind[r] == KIND_COLLECTIVE and is_serial == 1:
         wake_group(npu, rows, trace, r)
     for i in range(trace.child_ptr[r], trace.child_ptr[r + 1]):
@@ -348,7 +338,7 @@ def wake_group(npu, rows, trace, table_row):
     if at < trace.coll_ptr[i + 1]:
         following = np.int64(trace.coll_node[at])
         # it was ready before, and had to wait for this one
-        if rows.flag[npu.row_base + following] & ROW_READY != 0:
+        if rows.flag[npu.row_base + following] & state.ROW_READY != 0:
             make_ready(npu, rows, following)
 
 
@@ -399,7 +389,7 @@ def takes_turn(npu, turns, rows, trace, row, is_serial):
         row: Trace row of the NPU.
         is_serial: 1 if collectives of a group run one after another, else 0.
     """
-    state = rows.state
+    row_state = rows.state
     kind = kind_of(npu, rows, trace, row, is_serial)
     if kind < 0 or turns.is_free == 1 or turns.running[kind] == row:
         return True
@@ -409,12 +399,12 @@ def takes_turn(npu, turns, rows, trace, row, is_serial):
     # insertion by row number: rows ready earlier but later in the trace come behind
     while at >= 0 and at < row:
         before = at
-        at = np.int64(state[npu.row_base + at])
-    state[npu.row_base + row] = at
+        at = np.int64(row_state[npu.row_base + at])
+    row_state[npu.row_base + row] = at
     if before < 0:
         turns.next_row[kind] = row
     else:
-        state[npu.row_base + before] = row
+        row_state[npu.row_base + before] = row
     return False
 
 

@@ -12,19 +12,14 @@ import numpy as np
 from nadi.pdes.construction.layout import LogicalProcess, Simulation
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.construction.tables import digests
-from nadi.pdes.core import packet
+from nadi.pdes.core import Array, Graph, Int8, Int64, Program, Record, Rows, RunError, packet
 from nadi.pdes.core import state as s
-from nadi.pdes.core.errors import RunError
-from nadi.pdes.core.inputs import Array, Graph, Int8, Int64, Program, Record, Rows
-from nadi.pdes.core.memory import peak_rss_bytes, rows_of
-from nadi.pdes.core.packet import bytes_sent, longest_wait_ps, packets_sent
-from nadi.pdes.core.rows.network import Gate
-from nadi.pdes.core.rows.nic import FlowIn, FlowOut
-from nadi.pdes.core.rows.row import Row
+from nadi.pdes.core.jit import peak_rss_bytes, rows_of
+from nadi.pdes.core.rows import Row
+from nadi.pdes.core.rows.network import FlowIn, FlowOut, Gate
 from nadi.pdes.core.rows.run import Counters
-from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
 from nadi.pdes.nic import rendezvous
-from nadi.pdes.outcomes.results import Results, by_interval, pauses_of, samples_of, stretches
+from nadi.pdes.outcomes import Results, by_interval, pauses_of, samples_of, stretches
 from nadi.pdes.outcomes.stall import TOO_LATE_TEXT, circle, held_links, too_late, waiting_rows
 
 _OTHER_NAMES = {
@@ -89,7 +84,7 @@ class LpResults:
     marks: Annotated[Int64, np.concatenate]  # int64[k, 3] packets that were marked, likewise
     depth_ps: Annotated[int, max]  # length in ps of the longest interval of both
     pauses: Annotated[Int64, np.concatenate]  # int64[k, 2] log of pauses
-    samples: Annotated[Int64, np.concatenate]  # int64[k, 4] samples of links, see pdes.outcomes.results
+    samples: Annotated[Int64, np.concatenate]  # int64[k, 4] samples of links, see pdes.outcomes
     held: Annotated[Int64, np.concatenate]  # int64[k, 3] links that a pause holds back, and their ends
     limits: Annotated[Int64, np.concatenate]  # int64[k, 5] links that limited flows, see _limits
     npus: Annotated[Int64, np.concatenate]  # int64[n] own NPUs
@@ -245,13 +240,13 @@ def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
     net = lp.world.net
     own = len(lp.part.links)
     tx: Rows = net.tx[:own]
-    psb = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps[lp.part.links]
+    psb = s.PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps[lp.part.links]
     sent_bytes, packets = tx.sent_bytes, tx.sent_packets
     # an output queue has no counter of bytes: the longest wait at the link's rate gives them
-    queue = (longest_wait_ps(sent_bytes, packets) / psb).astype(np.int64)
+    queue = (packet.longest_wait_ps(sent_bytes, packets) / psb).astype(np.int64)
     gate: Rows = net.gate[:own] if net.hooks.shared_switches != 0 else rows_of(Gate, own)[:own]
     pauses = [np.where(gate.paused >> k & 1, gate.since_ps[:, k], s.INF) for k in range(_DATA_CLASSES)]
-    columns = [bytes_sent(sent_bytes), packets_sent(packets), net.tx_dropped[:own], queue]
+    columns = [packet.bytes_sent(sent_bytes), packet.packets_sent(packets), net.tx_dropped[:own], queue]
     return np.stack([*columns, *(gate[name] for name in _GATE_WORDS), *pauses], axis=1)
 
 

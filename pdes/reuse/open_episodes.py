@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nadi.pdes.construction.domains import Domain
+from nadi.pdes.core import Int64
 from nadi.pdes.core import state as s
-from nadi.pdes.core.inputs import Int64
-from nadi.pdes.reuse.episodes import Collective, EpisodeRecord
+from nadi.pdes.reuse import Collective, EpisodeRecord
 
 
 class Start(NamedTuple):

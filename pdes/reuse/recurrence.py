@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from nadi.pdes.construction.layout import LogicalProcess, Simulation
+from nadi.pdes.core import Int64
 from nadi.pdes.core import state as s
-from nadi.pdes.core.inputs import Int64
-from nadi.pdes.core.memory import words_of
+from nadi.pdes.core.jit import words_of
 from nadi.pdes.core.packet import bytes_sent, packets_sent
 from nadi.pdes.core.rows.run import Counters
 from nadi.pdes.npu.trace import KIND_SEND
-from nadi.pdes.reuse.records import Records
+from nadi.pdes.reuse import Records
 from nadi.pdes.reuse.replay import Replay
 from nadi.pdes.reuse_kernels import periods, quiescent
 from nadi.pdes.reuse_kernels.periods import Continuation, Period

@@ -7,15 +7,14 @@ import numpy as np
 
 from nadi.pdes.construction.domains import Domain, SingleSwitch, subfabric_of
 from nadi.pdes.construction.layout import LogicalProcess, Simulation
+from nadi.pdes.core import Graph, Int64
 from nadi.pdes.core import state as s
-from nadi.pdes.core.inputs import Graph, Int64
-from nadi.pdes.core.memory import rows_of, words_of
+from nadi.pdes.core.jit import rows_of, words_of
 from nadi.pdes.core.packet import SEQ_SHIFT, job_of, message_tag, pair_word, rank_of
-from nadi.pdes.core.rows.nic import FlowIn, FlowOut
+from nadi.pdes.core.rows.network import FlowIn, FlowOut
 from nadi.pdes.nic.pacing import RATE_LIMITED
-from nadi.pdes.reuse.episodes import Collective, Episode, EpisodeRecord, Member, Messages, simulate, subfabric_graph
+from nadi.pdes.reuse import Collective, Episode, EpisodeRecord, Member, Messages, Records, simulate, subfabric_graph
 from nadi.pdes.reuse.open_episodes import DomainState, Group, OpenEpisode, Running, Start, first_sent
-from nadi.pdes.reuse.records import Records
 from nadi.pdes.reuse_kernels import domains
 from nadi.pdes.window import may_lengthen
 

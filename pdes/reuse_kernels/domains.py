@@ -15,17 +15,10 @@ such as `world` and `world_address` are explained in pdes/core/state.py.
 
 import numpy as np
 
+from nadi.pdes.core import state
+from nadi.pdes.core.algorithms import NONE, after, free_block, step
 from nadi.pdes.core.jit import hook, inline, kernel
-from nadi.pdes.core.packet import (
-    end_of,
-    inbox_later_ps,
-    inbox_link,
-    job_of,
-    longest_wait_ps,
-    with_longest_wait,
-)
-from nadi.pdes.core.queues import NONE, after, free_block, step
-from nadi.pdes.core.state import BLOCK_SHIFT, INF, ROW_DONE, SIDES, later_messages, take_row, world_at
+from nadi.pdes.core.packet import end_of, inbox_later_ps, inbox_link, job_of, longest_wait_ps, with_longest_wait
 from nadi.pdes.network.link import inbox_of, wait
 from nadi.pdes.nic.counting import add_messages, tag_within_job
 from nadi.pdes.npu.collective import begins_after, first_lane_of
@@ -72,8 +65,8 @@ def wake_aggregators(world, slot, seq, domain, now_ps):
         row = np.int64(nvlink.start_row[other])
         if row < 0 or world.trace.seq[world.npus.npu[node].trace_base + row] > seq:  # one that it takes part in later
             continue
-        at = take_row(net, world.qps)
-        later = later_messages(world.qps.msg)[at]
+        at = state.take_row(net, world.qps)
+        later = state.later_messages(world.qps.msg)[at]
         later.ref = row
         put_off(world.npus, world.qps, node, at, STARTS, now_ps + net.ctl.cell_ps)
         net.next_time[node] = min(net.next_time[node], now_ps + net.ctl.cell_ps)
@@ -144,7 +137,7 @@ def count_packet_row(world, number):
 @hook
 def enter_domain(world_address, node, row, now_ps):
     """Return 1 if trace row `row`, which `node` starts at now_ps, waits for its replay; 0 if it sends packets."""
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, nvlink, trace, plans = world.net, world.nvlink, world.trace, world.plans
     npu = world.npus.npu[node]
     number = nvlink.domain_of[npu.number]
@@ -210,8 +203,8 @@ def wait_for_replay(world, node, number, slot, row, now_ps):
     schedule = np.int64(world.trace.schedule[world.npus.npu[node].trace_base + row])
     if net.const.slows_compute != 0:
         delay_ps = plans.launch_ps[schedule] + begins_after(net, plans, first_lane_of(plans, schedule, slot))
-        at = take_row(net, world.qps)
-        later_messages(world.qps.msg)[at].ref = row
+        at = state.take_row(net, world.qps)
+        state.later_messages(world.qps.msg)[at].ref = row
         put_off(world.npus, world.qps, node, at, RUNS, now_ps + delay_ps)
     group = plans.slot_group[slot]
     first, last = members_on(world, group, schedule)
@@ -231,7 +224,7 @@ def wait_for_replay(world, node, number, slot, row, now_ps):
         for i in range(first, last):
             member = nvlink.member[nvlink.node_of[plans.group_member[i]]]
             member.waiting -= 1
-            member.busy_until_ps = INF  # until the end of the cell, when it is known
+            member.busy_until_ps = state.INF  # until the end of the cell, when it is known
     if meets or nvlink.started[group] == 0:
         report(net, nvlink, group)
 
@@ -248,7 +241,7 @@ def leave(world, npu, now_ps):
 @hook
 def leave_domain(world_address, node, row, now_ps):
     """Count trace row `row` of NPU `node`, done at now_ps, if its packets crossed the links of the NPU's domain."""
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, nvlink, trace, plans = world.net, world.nvlink, world.trace, world.plans
     npu = world.npus.npu[node]
     number = nvlink.domain_of[npu.number]
@@ -281,7 +274,7 @@ def leave_domain(world_address, node, row, now_ps):
 @inline
 def lapse(world, node, row):
     """Let the later action of NPU `node` lapse that is to begin its replayed collective, trace row `row`."""
-    later = later_messages(world.qps.msg)
+    later = state.later_messages(world.qps.msg)
     at = world.npus.system[node].later_head - 1
     # it stays in the list: taking it out of the middle would change the event of the list's head
     while at >= 0:
@@ -297,18 +290,18 @@ def send_packets(world_address, nodes, rows, slots, start_ps, begin_ps):
     nodes, rows, slots: int64[n], nodes of the members, trace rows, slots. start_ps: int64[n], when they have started,
     those of each node in order. begin_ps: begin of the next cell.
     """
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, nvlink, plans = world.net, world.nvlink, world.plans
     net.ctl.catch_up_ps = begin_ps
     for i in range(nodes.shape[0]):
         node, row, slot = nodes[i], rows[i], slots[i]
         npu = world.npus.npu[node]
-        at = take_row(net, world.qps)
-        later_messages(world.qps.msg)[at].ref = row
+        at = state.take_row(net, world.qps)
+        state.later_messages(world.qps.msg)[at].ref = row
         put_off(world.npus, world.qps, node, at, STARTS, start_ps[i])
         # in the past: cells from there on follow once more, in which nothing but these packets is left to happen
         net.next_time[node] = min(net.next_time[node], start_ps[i])
-        is_done = world.rows.flag[npu.row_base + row] & ROW_DONE != 0
+        is_done = world.rows.flag[npu.row_base + row] & state.ROW_DONE != 0
         if not is_done:
             lapse(world, node, row)
             nvlink.end_ps[slot] = -1
@@ -340,14 +333,14 @@ def end_members(world_address, nodes, rows, slots, end_ps):
     """
     # An end that was planned for another time stays among the later actions, but then does nothing: it is not the
     # time in `nvlink.end_ps` any more (pdes.npu.endpoints.do_later).
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, nvlink = world.net, world.nvlink
     for i in range(nodes.shape[0]):
         if nvlink.end_ps[slots[i]] == end_ps[i]:
             continue
         nvlink.end_ps[slots[i]] = end_ps[i]
-        at = take_row(net, world.qps)
-        later = later_messages(world.qps.msg)[at]
+        at = state.take_row(net, world.qps)
+        later = state.later_messages(world.qps.msg)[at]
         later.ref = rows[i]
         later.connection = slots[i]
         put_off(world.npus, world.qps, nodes[i], at, ENDS, end_ps[i])
@@ -358,7 +351,7 @@ def end_members(world_address, nodes, rows, slots, end_ps):
 def count_messages(world_address, tag, npu, begin_ps, messages, sums):
     """Count the messages of a replayed collective that began at begin_ps; see pdes.nic.counting.add_messages."""
     # npu: a member that is no aggregator, for its job.
-    net = world_at(world_address).net
+    net = state.world_at(world_address).net
     total = net.jobs.total[job_of(net.jobs.who[npu])]
     net.count.flows += messages
     add_messages(total, tag_within_job(net, tag), begin_ps - total.begin_ps, messages, sums)
@@ -367,7 +360,7 @@ def count_messages(world_address, tag, npu, begin_ps, messages, sums):
 @kernel
 def count_links(world_address, links, sent_bytes, packets, wait_ps):
     """Count what a replayed episode sends over `links`, rows of `tx`: int64[links] sent_bytes, packets, wait_ps."""
-    net = world_at(world_address).net
+    net = state.world_at(world_address).net
     for i in range(links.shape[0]):
         tx = net.tx[links[i]]
         # sums add up over replays, a longest wait does not
@@ -381,14 +374,14 @@ def count_links(world_address, links, sent_bytes, packets, wait_ps):
 def take_packets(world_address, times_ps, links, words1, words2, words3, records):
     """Take packets of later cells from inboxes and links; return their number, and columns (times_ps, records)."""
     # At the end of a cell. links: rows of `tx`. Packets for other LPs stay.
-    net, nvlink = world_at(world_address).net, world_at(world_address).nvlink
+    net, nvlink = state.world_at(world_address).net, state.world_at(world_address).nvlink
     ctl = net.ctl
     packets = np.int64(0)
     # first packets in inboxes of the next three cells, whose time counts from the begin of their cell
-    for ahead in range(1, SIDES):
+    for ahead in range(1, state.SIDES):
         begin_ps = ctl.now_ps + ahead * ctl.cell_ps
         for node in range(net.const.nodes):
-            box = inbox_of(node, ctl.side + ahead & (SIDES - 1))
+            box = inbox_of(node, ctl.side + ahead & (state.SIDES - 1))
             record = np.int64(net.inbox[box])
             if record < 0:
                 continue
@@ -402,7 +395,7 @@ def take_packets(world_address, times_ps, links, words1, words2, words3, records
                 records[packets] = record
                 packets += 1
                 record = step(net, record)
-            free_block(net, record >> BLOCK_SHIFT)
+            free_block(net, record >> state.BLOCK_SHIFT)
     # then packets that wait on links for cells beyond these
     for link in range(net.wait_head.shape[0]):
         record = np.int64(net.wait_head[link])
@@ -424,15 +417,15 @@ def take_packets(world_address, times_ps, links, words1, words2, words3, records
 def begin_cells(world_address, cell_ps, times_ps, links, words1, words2, words3, records):
     """Let cells be cell_ps long, and packets wait on their `links`; write their new records to `records`."""
     # times_ps, links, words1, words2, words3: int64[n] of the packets, in order of time on each link.
-    net = world_at(world_address).net
+    net = state.world_at(world_address).net
     ctl = net.ctl
-    ctl.soonest_ps = INF
+    ctl.soonest_ps = state.INF
     for i in range(times_ps.shape[0]):
         ctl.soonest_ps = min(ctl.soonest_ps, times_ps[i])
         records[i] = wait(net, links[i], times_ps[i], words1[i], words2[i], words3[i])
     # inboxes belong to cells of the old length, and have just been emptied: all packets wait on their links now
-    for side in range(SIDES):
+    for side in range(state.SIDES):
         ctl.pending[side] = 0
     ctl.cell_ps = cell_ps
     ctl.changes_cell = 0
-    ctl.retry_ps = INF
+    ctl.retry_ps = state.INF

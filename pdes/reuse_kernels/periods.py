@@ -4,10 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.pdes.core import packet
-from nadi.pdes.core.inputs import Array, Int64, Program
+from nadi.pdes.core import Array, Int64, Program, packet
 from nadi.pdes.core.jit import inline, kernel
-from nadi.pdes.core.packet import job_of
 from nadi.pdes.core.state import INF, LANES, ROW_DONE, ROW_STARTED, later_messages, world_at
 from nadi.pdes.nic.counting import count_message
 from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND, count_row
@@ -229,7 +227,7 @@ def repeat_rows(world_address, periods, period_ps, low, high, flag_ptr, flags, h
         base, step = npu.row_base, steps[node]
         if step == 0:
             continue
-        total = net.jobs.total[job_of(net.jobs.who[npu.number])]
+        total = net.jobs.total[packet.job_of(net.jobs.who[npu.number])]
         for row in range(low[node], high_now[node]):
             # rows beyond the range at the period's begin had no flags then
             before = np.int64(0)

@@ -5,22 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from nadi.pdes.core import Int64, Rows
 from nadi.pdes.core import state as s
+from nadi.pdes.core.algorithms import FREE
 from nadi.pdes.core.declared import DeclaredArray, rows_by, saved_arrays
-from nadi.pdes.core.hashing import FREE
-from nadi.pdes.core.inputs import Int64, Rows
 from nadi.pdes.core.jit import inline, kernel
-from nadi.pdes.core.rows.row import Rest, Row, RowsOf, Word, WordKind
-from nadi.pdes.core.state import (
-    COMPUTE_LANE,
-    INF,
-    LANES,
-    ROW_DONE,
-    ROW_READY,
-    ROW_STARTED,
-    later_messages,
-    world_at,
-)
+from nadi.pdes.core.rows import Rest, Row, RowsOf, Word, WordKind
 from nadi.pdes.npu.endpoints import ENDS, NOTICED, POSTS, RUNS, STARTS
 from nadi.pdes.reuse_kernels.domains import INSIDE
 
@@ -44,8 +34,8 @@ def has_no_packets(world):
     ctl = world.net.ctl
     return (
         ctl.free_blocks == world.net.block_free.shape[0]
-        and ctl.out_soonest_ps >= INF
-        and ctl.far_soonest_ps >= INF
+        and ctl.out_soonest_ps >= s.INF
+        and ctl.far_soonest_ps >= s.INF
         and ctl.free_instances == world.insts.inst_free.shape[0]
     )
 
@@ -54,7 +44,7 @@ def has_no_packets(world):
 def is_touched(rows, place, parents):
     """Return whether anything has happened to the trace row at `place` of `rows`, which has `parents` parents."""
     # collectives without parents, such as those of aggregators, are ready from the begin of the run until their turn
-    if parents == 0 and rows.flag[place] == ROW_READY:
+    if parents == 0 and rows.flag[place] == s.ROW_READY:
         return False
     return rows.flag[place] != 0 or rows.state[place] != parents
 
@@ -67,13 +57,13 @@ def find_windows(world_address, parents, row_ptr, low, high):
     row_ptr: int64[NPUs + 1], offsets of the NPUs' rows; low, high: int64[NPUs], written; low holds a row before which
     all are done, such as 0.
     """
-    world = world_at(world_address)
+    world = s.world_at(world_address)
     rows = world.rows
     for node in range(low.shape[0]):
         base, of_trace = row_ptr[node], world.npus.npu[node].trace_base
         end = row_ptr[node + 1] - base
         row = low[node]
-        while row < end and rows.flag[base + row] & ROW_DONE != 0:
+        while row < end and rows.flag[base + row] & s.ROW_DONE != 0:
             row += 1
         last = end
         # from the end, since a trace may have rows that begin out of order
@@ -96,10 +86,10 @@ def write_rows(world, node, low, high, words, at):
     at = begin
     for row in range(low, high):
         flag = np.int64(rows.flag[base + row])
-        words[at] = ROW_DONE if flag & ROW_DONE != 0 else flag
-        words[at + 1] = rows.state[base + row] if flag & (ROW_DONE | ROW_STARTED | ROW_READY) == 0 else 0
+        words[at] = s.ROW_DONE if flag & s.ROW_DONE != 0 else flag
+        words[at + 1] = rows.state[base + row] if flag & (s.ROW_DONE | s.ROW_STARTED | s.ROW_READY) == 0 else 0
         at += 2
-    for lane in range(LANES):
+    for lane in range(s.LANES):
         words[at] = max(npu.lane[lane] - low, -1)
         at += 1
         row = npu.wait_head[lane]
@@ -144,7 +134,7 @@ def write_later(world, node, low, moment_ps, words, at):
     world: state of the LP; node: number of the NPU in the LP; low: first trace row of `find_windows`; moment_ps: time
     in ps to which times are relative; words: int64[], output; at: index in `words` of the first word to write.
     """
-    later = later_messages(world.qps.msg)
+    later = s.later_messages(world.qps.msg)
     count = np.int64(0)
     row = world.npus.system[node].later_head - 1
     while row >= 0:
@@ -170,7 +160,7 @@ def write_work(npus, node, moment_ps, words, at):
     npus: NPUs of the LP; node: number of the NPU in the LP; moment_ps: time in ps to which times are relative; words:
     int64[], output; at: index in `words` of the first word to write.
     """
-    if npus.npu[node].lane[COMPUTE_LANE] < 0:
+    if npus.npu[node].lane[s.COMPUTE_LANE] < 0:
         return at
     system = npus.system[node]
     words[at] = system.work_ps + APPROXIMATE
@@ -201,7 +191,7 @@ def write_starts(world, node, slots, low, moment_ps, words, at):
         waits = nvlink.start_row[slot] >= 0
         words[at] = nvlink.start_row[slot] - low if waits else -1
         words[at + 1] = nvlink.start_ps[slot] - moment_ps + APPROXIMATE if waits else 0
-        words[at + 2] = nvlink.end_ps[slot] - moment_ps + APPROXIMATE if nvlink.end_ps[slot] >= 0 else INF
+        words[at + 2] = nvlink.end_ps[slot] - moment_ps + APPROXIMATE if nvlink.end_ps[slot] >= 0 else s.INF
         if is_aggregator:  # its collectives that go by packets, of which none is left to start
             if nvlink.start_order[slot] > world.rows.slot_next[slot]:
                 return np.int64(NOT_QUIESCENT)
@@ -220,7 +210,7 @@ def write_state(world_address, moment_ps, slots, low, high, words):
     slots: int64[NPUs], number of group slots; low, high: int64[NPUs], trace rows of `find_windows`; words: int64[],
     output.
     """
-    world = world_at(world_address)
+    world = s.world_at(world_address)
     net, npus = world.net, world.npus
     if not has_no_packets(world):
         return np.int64(NOT_QUIESCENT)

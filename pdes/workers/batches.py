@@ -9,7 +9,7 @@ messages need it, and telemetry where packets carry it. Elsewhere a second recor
 packet of a message, and of a packet that arrives too late for the first word. So most packets take 25 bytes: everything
 that a node sends passes through its one link of the cluster.
 
-The outbox of an LP has one list of packets for each other team (pdes.network.boundary), and what comes from a team is
+The outbox of an LP has one list of packets for each other team (pdes.core.packet), and what comes from a team is
 put into one list, too: an LP has links to a hundred LPs of other nodes in a large run, but to seven nodes.
 
 The used part of a batch has no gaps, however many LPs have packed something: each reserves room for its records by
@@ -23,18 +23,14 @@ from typing import Annotated, NamedTuple, TypeVar
 import numpy as np
 
 from nadi.pdes.construction.layout import Layout, Part, numbers_in_teams
-from nadi.pdes.core.errors import RunError
-from nadi.pdes.core.inputs import Record, Rows
-from nadi.pdes.core.jit import fetch_add, inline, outline
-from nadi.pdes.core.memory import row_of, rows_of, zeros
-from nadi.pdes.core.packet import FLAG_ACK, FLAG_LAST, flags
+from nadi.pdes.core import Record, Rows, RunError, packet
+from nadi.pdes.core.jit import fetch_add, inline, outline, row_of, rows_of, zeros
 from nadi.pdes.core.rows.run import BatchHeader, BatchHooks, BatchShape, MpiCalls
 from nadi.pdes.core.state import Int8, Int64, world_at
-from nadi.pdes.network.boundary import CROSSING_WORDS, FAR_LP, HEADER_WORDS, WORD_BYTES
 
 BATCH_HEADER = BatchHeader.words
 BLOCK = 64  # records of a block: their marks fill one cache line
-MARK_WORDS = BLOCK // WORD_BYTES  # words of the marks of a block
+MARK_WORDS = BLOCK // packet.WORD_BYTES  # words of the marks of a block
 MARK_BITS = 7  # bits of a mark: eight marks are a word that is not negative
 MARKS = (1 << MARK_BITS) - 1
 EACH_BYTE = 0x0101010101010101  # times a mark: the word of eight such marks
@@ -42,7 +38,7 @@ HIGH_BITS = -0x7F7F7F7F7F7F7F80  # highest bit of each byte of a word
 BATCH = 0  # tag of MPI messages
 FIRST_WORD_BITS = 63  # bits of a first word that is not negative
 SECOND = -1  # first word of a second record: of no LP
-FAR_LINKS = (1 << FAR_LP) - 1
+FAR_LINKS = (1 << packet.FAR_LP) - 1
 MOST_RECORDS = 2  # maximum number of records of a packet
 
 Words = TypeVar("Words", int, np.ndarray)  # a number of words, or an array of such numbers
@@ -59,7 +55,7 @@ class MessageBatches(NamedTuple):
     numbers: Int64  # per LP of this process, its number in the team
     list_to: Int64  # per LP and other team, the list of what goes there; -1 = no link leads there
     half_at: Int64  # per LP and other team, begin in `halves` of the half with what came from there; -1 = no link does
-    halves: Int64  # see pdes.network.boundary
+    halves: Int64  # see pdes.core.packet
     shape: Annotated[np.record, BatchShape]  # format of records
     calls: Annotated[np.recarray, MpiCalls]  # one row
     requests: Int64  # after windows of even and of odd number, address of the handles of requests that send to
@@ -113,7 +109,7 @@ def batch_words(records, record_words):
 
 def record_words(part: Part) -> int:
     """Return the words of a record without its first one, in a run with a part `part` of the fabric."""
-    return part.crossing_words - CROSSING_WORDS + 2 + part.has_tags
+    return part.crossing_words - packet.CROSSING_WORDS + 2 + part.has_tags
 
 
 def shape_of(layout: Layout, part: Part, team_of_lp: Int64) -> Record:
@@ -128,7 +124,7 @@ def shape_of(layout: Layout, part: Part, team_of_lp: Int64) -> Record:
     lp_bits, link_bits = (int(counts.max(initial=1) - 1).bit_length() for counts in (np.bincount(team_of_lp), links))
     # the first word holds LP and link; the time gets what is left, and one bit marks a second record
     time_bits = FIRST_WORD_BITS - 1 - lp_bits - link_bits
-    if time_bits < 1 or link_bits > FAR_LP:
+    if time_bits < 1 or link_bits > packet.FAR_LP:
         raise RunError(f"{layout.lps} LPs with {links.max()} links from a team to one: packets cannot name all of them")
     link, words = time_bits + 1, record_words(part)
     return row_of(
@@ -211,7 +207,7 @@ def word_at(batch, record, size):
         size: Words of a record without its first one (BatchShape.record_words).
     """
     block = block_at(batch, record, size)
-    return block * WORD_BYTES + record % BLOCK, block + MARK_WORDS + record % BLOCK * (1 + size)
+    return block * packet.WORD_BYTES + record % BLOCK, block + MARK_WORDS + record % BLOCK * (1 + size)
 
 
 @inline
@@ -241,7 +237,7 @@ def needed_tag(has_tags, word1, tag):
         word1: Word 1 of the packet (pdes/core/packet.py).
         tag: Word 3 of the packet.
     """
-    return tag if has_tags == 1 or flags(word1) & (FLAG_ACK | FLAG_LAST) != 0 else np.int64(0)
+    return tag if has_tags == 1 or packet.flags(word1) & (packet.FLAG_ACK | packet.FLAG_LAST) != 0 else np.int64(0)
 
 
 @inline
@@ -273,7 +269,7 @@ def records_in(outbox, half, crossing, shape, begin_ps):
     records = count
     # counted before any is written: one atomic addition then reserves room for all of the LP
     for i in range(count):
-        out = half + HEADER_WORDS + i * crossing
+        out = half + packet.HEADER_WORDS + i * crossing
         tag = needed_tag(shape.has_tags, outbox[out + 1], outbox[out + 3])
         records += has_second(shape.time_bits, shape.has_tags, outbox[out] - begin_ps, tag)
     return records
@@ -310,11 +306,11 @@ def pack(batches, world_address, lp, window_number, begin_ps):
         # record
         record = fetch_add(words, batch, records_in(outbox, half, crossing, shape, begin_ps))
         for i in range(outbox[half]):
-            out = half + HEADER_WORDS + i * crossing
+            out = half + packet.HEADER_WORDS + i * crossing
             later_ps, tag = outbox[out] - begin_ps, needed_tag(has_tags, outbox[out + 1], outbox[out + 3])
-            name = outbox[out + CROSSING_WORDS - 1]
-            own_mark = name >> FAR_LP & MARKS
-            word = name >> FAR_LP << lp_place | (name & FAR_LINKS) << link_place
+            name = outbox[out + packet.CROSSING_WORDS - 1]
+            own_mark = name >> packet.FAR_LP & MARKS
+            word = name >> packet.FAR_LP << lp_place | (name & FAR_LINKS) << link_place
             mark, first = word_at(batch, record, size)
             record += 1
             marks[mark] = own_mark
@@ -324,8 +320,8 @@ def pack(batches, world_address, lp, window_number, begin_ps):
             if has_tags == 1:
                 words[at] = tag
                 at += 1
-            for more in range(CROSSING_WORDS, crossing):
-                words[at + more - CROSSING_WORDS] = outbox[out + more]
+            for more in range(packet.CROSSING_WORDS, crossing):
+                words[at + more - packet.CROSSING_WORDS] = outbox[out + more]
             if has_second(time_bits, has_tags, later_ps, tag):
                 words[first] = word | 1 << time_bits
                 mark, first = word_at(batch, record, size)
@@ -352,7 +348,7 @@ def unpack(batches, lp, window_number):
     own_mark = number_of_lp & MARKS
     size, has_tags, time_bits = shape.record_words, shape.has_tags, shape.time_bits
     lp_place, link_place = shape.lp, shape.link
-    crossing = size - 2 - has_tags + CROSSING_WORDS
+    crossing = size - 2 - has_tags + packet.CROSSING_WORDS
     links = (1 << (lp_place - link_place)) - 1
     times = (1 << time_bits) - 1
     others = batches.outgoing.shape[0]
@@ -360,19 +356,19 @@ def unpack(batches, lp, window_number):
         half = batches.half_at[lp * others + team]
         if half < 0:
             continue
-        into = half + HEADER_WORDS
+        into = half + packet.HEADER_WORDS
         # of the window before: it was received into the half of that window's parity
         batch = batches.incoming[2 * team + 1 - (window_number & 1)]
         header = batches.headers[batch // BATCH_HEADER]
         records, begin_ps = header.records, header.begin_ps
-        for begin in range(0, records, WORD_BYTES):
+        for begin in range(0, records, packet.WORD_BYTES):
             block = block_at(batch, begin, size)
-            equal = equal_marks(words[block + begin % BLOCK // WORD_BYTES], own_mark)
+            equal = equal_marks(words[block + begin % BLOCK // packet.WORD_BYTES], own_mark)
             while equal != 0:
                 lowest = equal & -equal
                 equal ^= lowest
                 # the number of bytes below: their lowest bits, summed in the highest byte of the product
-                record = begin + ((lowest - 1 & EACH_BYTE) * EACH_BYTE >> 8 * (WORD_BYTES - 1))
+                record = begin + ((lowest - 1 & EACH_BYTE) * EACH_BYTE >> 8 * (packet.WORD_BYTES - 1))
                 if record >= records:
                     break
                 first = block + MARK_WORDS + record % BLOCK * (1 + size)
@@ -386,13 +382,13 @@ def unpack(batches, lp, window_number):
                 if has_tags == 1:
                     tag = words[at]
                     at += 1
-                for more in range(CROSSING_WORDS, crossing):
-                    halves[into + more] = words[at + more - CROSSING_WORDS]
+                for more in range(packet.CROSSING_WORDS, crossing):
+                    halves[into + more] = words[at + more - packet.CROSSING_WORDS]
                 if word >> time_bits & 1 == 1:
                     _, second = word_at(batch, record + 1, size)
                     tag, arrival_ps = words[second + 1], words[second + 2]
                 halves[into] = arrival_ps
                 halves[into + 3] = tag
-                halves[into + CROSSING_WORDS - 1] = word >> link_place & links
+                halves[into + packet.CROSSING_WORDS - 1] = word >> link_place & links
                 into += crossing
-        halves[half] = (into - half - HEADER_WORDS) // crossing
+        halves[half] = (into - half - packet.HEADER_WORDS) // crossing

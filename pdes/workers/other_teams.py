@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.core.inputs import Int64
+from nadi.pdes.core import Int64
 from nadi.pdes.core.jit import call_hook, clock_ns, hook, inline, jit_enabled, load_unaligned, store_unaligned
+from nadi.pdes.core.packet import WORD_BYTES
 from nadi.pdes.core.state import DONE, INF
-from nadi.pdes.network.boundary import WORD_BYTES
 from nadi.pdes.workers.batches import BATCH, BATCH_HEADER, MessageBatches, batch_words, pack, unpack
 from nadi.pdes.workers.team import ALL, EXCHANGE, PACKED, RECEIVED, Team, await_all, context_at
 

@@ -13,17 +13,19 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from nadi.pdes.core.jit import (
+    aligned,
     call_hook,
     clock_ns,
     fetch_add,
+    full,
     inline,
     kernel,
     load_acquire,
     reader,
     store_release,
     yield_core,
+    zeros,
 )
-from nadi.pdes.core.memory import aligned, full, zeros
 from nadi.pdes.core.rows.run import LpTurn, TeamState, Worker
 from nadi.pdes.core.state import DONE, INF, SENT, Int64, world_at
 from nadi.pdes.reuse_kernels.quiescent import has_no_packets
@@ -355,7 +357,7 @@ def work(context_address, worker, max_hops, max_windows):
     # Returns DONE: no event is left. FULL, FAILED: see pdes.window, for the current LP. ABORTED: another worker failed.
     # WAITING: others take long. EXCHANGE, to the first worker of a process: batches must be exchanged, or, if its work
     # is done, all teams must agree on the next event. SNAPSHOT, to all workers before the same window: the snapshot
-    # point that a process has asked for (pdes/workers/worker_pool.py). PAUSED, to the first of all: the team has
+    # point that a process has asked for (pdes/workers/__init__.py). PAUSED, to the first of all: the team has
     # done `max_hops` packet- hops or `max_windows` windows in all. QUIESCENT, to the first of all: no packet is under
     # way after a mark of the watched NPU. Call again to continue.
     team = context_at(context_address).team

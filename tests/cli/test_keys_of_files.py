@@ -16,8 +16,8 @@ TOY = Path(__file__).parents[1] / "fidelity" / "toy" / "constant.py"
 OWN = """
 from dataclasses import dataclass
 from typing import Literal
-from nadi.pdes.core.inputs import setting
-from nadi.pdes.fidelity.contract import OwnKeys
+from nadi.pdes.core import setting
+from nadi.pdes.fidelity import OwnKeys
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.inputs import limits as quantities
+from nadi.pdes import workers
 from nadi.pdes.construction.fabric import MAX_RTO_PS
 from nadi.pdes.core import packet
 from nadi.pdes.core import state as engine
 from nadi.pdes.nic.control import ECHO_MASK
 from nadi.pdes.nic.port import MAX_BACKOFF
-from nadi.pdes.workers import worker_pool
 from tests.nonempty import nonempty
 
 ALL_REDUCE = et.CollectiveCommType.ALL_REDUCE
@@ -332,14 +332,14 @@ def test_a_table_that_claims_more_rows_than_memory_holds(nadi, results, tmp_path
 
 
 def test_a_collective_whose_memory_is_damaged(nadi, monkeypatch):
-    run = worker_pool.WorkerPool._work
+    run = workers.WorkerPool._work
 
     def run_and_write(self, worker):
         run(self, worker)
         next_time = self.sim.lps[0].world.net.next_time
         np.lib.stride_tricks.as_strided(next_time, (len(next_time) + 1,))[-1] = 7
 
-    monkeypatch.setattr(worker_pool.WorkerPool, "_work", run_and_write)
+    monkeypatch.setattr(workers.WorkerPool, "_work", run_and_write)
     done = nadi("collective", "all-reduce", "-t", "switch:npus=4", "--sizes", "1KiB", "--algorithm", "ring", "-q")
     assert done.code == 1
     assert done.err.count("\n") == 1

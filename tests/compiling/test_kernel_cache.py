@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 from nadi import topologies
-from nadi.compiling import compiler, kernel_cache, kernel_sources, machine_code
+from nadi.compiling import compiler, kernel_cache, machine_code
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.launching.world import ALONE
 from nadi.pdes import parallel
-from nadi.pdes.core.hashing import rehash
+from nadi.pdes.core.algorithms import rehash
 from nadi.pdes.workers import team
 from nadi.simulation import run
 from nadi.simulation.network_settings import network_settings
@@ -207,10 +207,10 @@ def test_an_empty_variable_counts_as_none(tmp_path, monkeypatch, given):
     monkeypatch.delenv("NADI_CACHE_DIR", raising=False)
     if given is not None:
         monkeypatch.setenv("NADI_CACHE_DIR", given)
-    assert kernel_cache.cache_dir() == tmp_path / "nadi" / kernel_sources.source_hash()
+    assert kernel_cache.cache_dir() == tmp_path / "nadi" / kernel_cache.source_hash()
     monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert kernel_cache.cache_dir() == tmp_path / "home" / ".cache" / "nadi" / kernel_sources.source_hash()
+    assert kernel_cache.cache_dir() == tmp_path / "home" / ".cache" / "nadi" / kernel_cache.source_hash()
 
 
 def spoil(file, how):
@@ -259,7 +259,7 @@ def test_a_cache_that_is_full_is_no_failure(tmp_path, monkeypatch, of_rehash):
 def test_is_warm_does_not_count_corrupt_code(tmp_path, monkeypatch):
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
     assert not kernel_cache.is_warm(team.work)
-    folder, _ = kernel_cache.settle(tmp_path, kernel_sources.source_hash())
+    folder, _ = kernel_cache.settle(tmp_path, kernel_cache.source_hash())
     folder.write(f"workers.team.work-iiii-0{SUFFIX}", b"code")
     assert kernel_cache.is_warm(team.work)
     (folder.path / f"workers.team.work-iiii-0{SUFFIX}").write_bytes(b"")
@@ -269,11 +269,11 @@ def test_is_warm_does_not_count_corrupt_code(tmp_path, monkeypatch):
 def test_code_of_sources_that_have_changed_meanwhile_is_neither_read_nor_written(tmp_path, monkeypatch):
     """As where files are pulled while a process runs: what it has imported may be older than what is hashed."""
     monkeypatch.setattr(kernel_cache, "FAILURES", [])
-    name, file = kernel_sources.source_hash(), f"x{SUFFIX}"
+    name, file = kernel_cache.source_hash(), f"x{SUFFIX}"
     folder, complaint = kernel_cache.settle(tmp_path, name)
     assert (folder.path, complaint) == (tmp_path / name, "")
-    newest = max(path.stat().st_mtime for path in kernel_sources.files())
-    monkeypatch.setattr(kernel_sources, "_IMPORTED_AT_S", newest - 1)
+    newest = max(path.stat().st_mtime for path in kernel_cache.files())
+    monkeypatch.setattr(kernel_cache, "_IMPORTED_AT_S", newest - 1)
     folder.write(file, b"code")
     assert folder.names() == []
     assert kernel_cache.what_was_not_kept() == f"{tmp_path / name / file}: {kernel_cache._CHANGED}"

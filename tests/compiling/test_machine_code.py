@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nadi.compiling import compiler, kernel_cache, machine_code
-from nadi.pdes.core.hashing import rehash
+from nadi.pdes.core.algorithms import rehash
 from nadi.pdes.core.jit import hook_address, kernel
 from nadi.pdes.messages.whole import post_whole
 

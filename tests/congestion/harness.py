@@ -14,8 +14,7 @@ import pytest
 
 from nadi.pdes import Settings, build_world
 from nadi.pdes.core import state as s
-from nadi.pdes.core.jit import call_hook, jit_enabled
-from nadi.pdes.core.memory import rows_of
+from nadi.pdes.core.jit import call_hook, jit_enabled, rows_of
 from nadi.pdes.core.rows.network import LinkClass
 from nadi.pdes.nic.congestion import control, parameters
 from nadi.topologies import build

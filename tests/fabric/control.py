@@ -8,8 +8,8 @@ import numpy as np
 
 from nadi.pdes.core import state as s
 from nadi.pdes.core.jit import hook, inline, seen_as
-from nadi.pdes.core.rows.nic import CongestionState
-from nadi.pdes.core.rows.row import word
+from nadi.pdes.core.rows import word
+from nadi.pdes.core.rows.network import CongestionState
 from nadi.pdes.core.rows.run import ControlParameters
 from nadi.pdes.nic.congestion import FACTOR, Control, parameter
 

@@ -13,7 +13,7 @@ import pytest
 
 from nadi import et
 from nadi.cli.main import main
-from nadi.pdes.workers.worker_pool import compile_kernels
+from nadi.pdes.workers import compile_kernels
 from tests.faults import driver, segments
 from tests.forked import Forked
 from tests.needs import BIN, NO_MPICH

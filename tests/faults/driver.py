@@ -83,11 +83,11 @@ def end_at_the_first():
 
 FAULTS = {
     # in a window, where the kernel returns for more memory
-    "windows": (boom, "nadi.pdes.workers.worker_pool.grow"),
+    "windows": (boom, "nadi.pdes.workers.grow"),
     # before the first window, while the others are in theirs
-    "starting": (boom_later, "nadi.pdes.workers.worker_pool.WorkerPool._work"),
+    "starting": (boom_later, "nadi.pdes.workers.WorkerPool._work"),
     "reading": (boom, "nadi.simulation.assembly.reading.WorkReader.work"),
-    "building": (boom, "nadi.pdes.construction.worlds.build_lps", "nadi.pdes.driver.build_lps"),
+    "building": (boom, "nadi.pdes.construction.build_lps", "nadi.pdes.driver.build_lps"),
     "collecting": (boom, "nadi.pdes.driver.outcome_of"),
     "writing": (boom, "nadi.reports.run_folder._nodes_table"),
     # from the first table on, no file can become longer than some bytes

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from nadi.cli.main import main as nadi
-from nadi.inputs.array_files import read_arrays, seal_of, write_arrays
+from nadi.inputs.arrays import read_arrays, seal_of, write_arrays
 from nadi.launching.checkpoints import RUN
 from tests.features.running import write_traces
 from tests.forked import Forked

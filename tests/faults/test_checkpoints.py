@@ -9,7 +9,7 @@ import pytest
 
 from nadi import et
 from nadi.cli.main import main
-from nadi.inputs.array_files import read_arrays, write_arrays
+from nadi.inputs.arrays import read_arrays, write_arrays
 from nadi.launching.checkpoints import newest
 from tests.faults.fuzz_checkpoints import BASES, KINDS, examples
 from tests.features.restarting import after

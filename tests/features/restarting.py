@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from nadi.cli.main import main
 from nadi.configuration.run_file import load_config
 from nadi.launching import checkpoints
+from nadi.pdes import workers
 from nadi.pdes.parallel import NO_SNAPSHOT, SAVE_AND_END
-from nadi.pdes.workers import worker_pool
 
 STOPPED = 143
 STOPS = 2
@@ -50,7 +50,7 @@ def after(calls):
 
 
 def often():
-    return mock.patch.multiple(worker_pool, MIN_HOPS_OF_A_PAUSE=50, PAUSE_S=1e-4, EVENTS_OF_A_PAUSE=100)
+    return mock.patch.multiple(workers, MIN_HOPS_OF_A_PAUSE=50, PAUSE_S=1e-4, EVENTS_OF_A_PAUSE=100)
 
 
 def tables(folder):

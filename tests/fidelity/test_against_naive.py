@@ -108,8 +108,8 @@ TOY = Path(__file__).parent / "toy" / "constant.py"
 ROOT = Path(__file__).parents[2]
 OWN = """
 from dataclasses import dataclass, replace
-from nadi.pdes.core.inputs import setting
-from nadi.pdes.fidelity.contract import OwnKeys
+from nadi.pdes.core import setting
+from nadi.pdes.fidelity import OwnKeys
 from tests.fidelity.toy import constant
 
 

@@ -5,7 +5,7 @@ import pytest
 from nadi import pdes
 from nadi.configuration.sections import NetworkSection, given_default
 from nadi.pdes import fidelity as contract_fidelity
-from nadi.pdes.core.inputs import settings_of
+from nadi.pdes.core import settings_of
 from nadi.topologies import build
 from nadi.workload import collective_program
 from tests.pdes.cases import Traces

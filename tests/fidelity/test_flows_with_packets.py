@@ -13,10 +13,10 @@ from nadi.errors import ConfigError
 from nadi.et import CollectiveCommType
 from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress
+from nadi.pdes import workers
 from nadi.pdes.core import declared
 from nadi.pdes.core import state as s
 from nadi.pdes.fidelity import fidelity
-from nadi.pdes.workers import worker_pool
 from nadi.simulation.assembly.engine_inputs import with_flows
 from nadi.simulation.assembly.resource_checks import estimate
 from nadi.simulation.network_settings import network_settings
@@ -177,7 +177,7 @@ def test_pools_grow_in_the_middle_of_a_cell(monkeypatch):
             in_cell.add(int(world.net.ctl.need))
         return declared.grow(world)
 
-    monkeypatch.setattr(worker_pool, "grow", grow)
+    monkeypatch.setattr(workers, "grow", grow)
     graph = build("leaf-spine:leaves=4,hosts_per_leaf=8,spines=4,rate=100Gbps,delay=5us")
     traces = Traces(32)
     traces.collective(range(32), CollectiveCommType.ALL_TO_ALL, 32 * 100_000, "all")

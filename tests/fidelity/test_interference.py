@@ -63,7 +63,7 @@ def test_the_pool_of_events_grows_for_those_that_lapse(monkeypatch):
         grown.append(int(world.net.ctl.need))
         return grow(world)
 
-    monkeypatch.setattr("nadi.pdes.workers.worker_pool.grow", counted)
+    monkeypatch.setattr("nadi.pdes.workers.grow", counted)
     found = simulate_whole(SPEC, traces.program(), "congestion_unaware", compute_slowdown=1.25)
     own = slice(0, len(found.node_start_ps) // 2)
     start, finish = found.node_start_ps[own], found.node_finish_ps[own]

@@ -1,4 +1,4 @@
-"""Every model of the network implements the same verbs (pdes/fidelity/contract.py): post, next_event_ps and advance."""
+"""Every model of the network implements the same verbs (pdes/fidelity/__init__.py): post, next_event_ps and advance."""
 
 import numpy as np
 import pytest

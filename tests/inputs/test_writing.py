@@ -12,11 +12,19 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
+from hypothesis.extra.numpy import arrays as arrays_of
 
-from nadi.inputs import array_files, whole_file, write_whole
-from nadi.inputs.array_files import TYPES, DamagedFileError, read_arrays, write_arrays
-from nadi.inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
+from nadi.inputs import arrays, whole_file, write_whole
+from nadi.inputs.arrays import (
+    TYPES,
+    DamagedFileError,
+    arrow_numbers,
+    arrow_texts,
+    arrow_words,
+    numpy_column,
+    read_arrays,
+    write_arrays,
+)
 from tests.budgets import bounded
 
 
@@ -89,7 +97,7 @@ def test_what_cannot_be_written_names_the_file(tmp_path, name, number, said):
 
 
 ARRAYS = st.dictionaries(
-    st.text(max_size=5), st.sampled_from(TYPES).flatmap(lambda kind: arrays(kind, st.integers(0, 40))), max_size=4
+    st.text(max_size=5), st.sampled_from(TYPES).flatmap(lambda kind: arrays_of(kind, st.integers(0, 40))), max_size=4
 )
 
 
@@ -122,7 +130,7 @@ def test_rows(tmp_path_factory, width, rows, block_words, values):
     random = np.random.default_rng(rows)
     table = np.where(random.random((rows, width)) < 0.3, random.integers(-values, values, (rows, width)), 5)
     path = tmp_path_factory.mktemp("rows") / "file"
-    with mock.patch.object(array_files, "BLOCK_WORDS", block_words):
+    with mock.patch.object(arrays, "BLOCK_WORDS", block_words):
         size = write_arrays(path, {}, {"table": table, "reversed": table[::-1]})
         found = read_arrays(path)[1]
     assert size == path.stat().st_size

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from unittest import mock
 
 from nadi.cli.main import main
+from nadi.pdes import workers
 from nadi.pdes.checkpoint.saver import Saver
 from nadi.pdes.parallel import NO_SNAPSHOT, SAVE, SAVE_AND_END
-from nadi.pdes.workers import worker_pool
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def cut_at(*times_ps, last=SAVE_AND_END):
 
     with (
         mock.patch.object(Saver, "wanted", wanted),
-        mock.patch.multiple(worker_pool, WINDOWS_OF_A_PAUSE=1, EVENTS_OF_A_PAUSE=20),
+        mock.patch.multiple(workers, WINDOWS_OF_A_PAUSE=1, EVENTS_OF_A_PAUSE=20),
     ):
         yield
 

@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from nadi.pdes import RunError, build_world, run
 from nadi.pdes.parallel import Layout, Ranks, run_divided
-from nadi.pdes.workers import other_teams, ranks
+from nadi.pdes.workers import other_teams, processes
 from tests.parallel import matrix
 from tests.parallel.cuts_on_ranks import cut_cases
 from tests.parallel.fingerprint import differing, fingerprint
@@ -34,7 +34,7 @@ def on_ranks(world, graph, program, settings, owner, threads, teams):
 
     with (
         mock.patch.object(other_teams, "mpi_functions", return_value=functions),
-        mock.patch.object(ranks, "BatchExchange", recorded),
+        mock.patch.object(processes, "BatchExchange", recorded),
     ):
         results = run_divided(layout, program, settings, mailbox, threads)
     calls = made[0]._batches.calls[0] if made else None

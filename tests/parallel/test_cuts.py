@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from nadi.pdes import build_world, run
-from nadi.pdes.checkpoint import dividing, moving, packets
+from nadi.pdes.checkpoint import moving, saver, whole_fabric
 from nadi.pdes.core.declared import rows_by, saved_arrays
-from nadi.pdes.core.rows import nic
-from nadi.pdes.core.rows.row import ALONE, EMPTY, OWN_WAY, Row, RowsOf, WordKind
+from nadi.pdes.core.rows import ALONE, EMPTY, OWN_WAY, Row, RowsOf, WordKind, network
 from nadi.pdes.parallel import Layout, Processes, StoppedError, run_divided
 from tests.features.restarting import Stopping, often
 from tests.nonempty import nonempty
@@ -83,7 +82,7 @@ def test_everything_that_an_lp_holds_is_saved_or_built():
     """A new attribute of LogicalProcess must be saved (pdes/checkpoint/saver.py), or is listed here."""
     (lp,) = build_world(*case("lossy")[:3]).lps
     built = {"part", "row_ptr", "domains", "back", "address", "_directory"}
-    assert vars(lp).keys() - built == {"_world", "replay", *dividing.ROW_LISTS}
+    assert vars(lp).keys() - built == {"_world", "replay", *saver.ROW_LISTS}
 
 
 def test_every_saved_array_says_how_it_is_moved():
@@ -91,17 +90,17 @@ def test_every_saved_array_says_how_it_is_moved():
     for each in nonempty(saved_arrays()):
         assert each.table or each.marks & {ALONE, EMPTY}, each.name
     in_its_own_way = {each.name.split(".")[-1] for each in saved_arrays() if OWN_WAY in each.marks and each.each == 1}
-    named = set(re.findall(r"\w+", "".join(Path(each.__file__).read_text() for each in (moving, dividing, packets))))
+    named = set(re.findall(r"\w+", "".join(Path(each.__file__).read_text() for each in (moving, saver, whole_fabric))))
     assert in_its_own_way - named == {"wait_tail"}, "packets are put on links one by one, the last sets the tail"
 
 
 def test_every_word_whose_kind_does_not_say_how_it_is_moved_is_moved_by_name():
-    sources = "".join(Path(module.__file__).read_text() for module in (moving, dividing))
+    sources = "".join(Path(module.__file__).read_text() for module in (moving, saver))
     named = set(re.findall(r"\w+", sources)) | {
         f"{at}_{end}" for at in ("control", "transit") for end in ("head", "tail")
     }
     kinds = {each.kind for table in RowsOf for each in rows_by(table) if issubclass(each.kind, Row)}
-    views = {nic.Message, nic.PendingRequest, nic.LaterMessage, nic.KeptMessage, nic.QueuedRequest}
+    views = {network.Message, network.PendingRequest, network.LaterMessage, network.KeptMessage, network.QueuedRequest}
     for kind in nonempty(kinds | views):
         by_name = {WordKind.PLACE, WordKind.RECORD, WordKind.PACKED_LOCAL}
         local = {name for name, word in kind.declared.items() if word.kind in by_name and not word.is_built}

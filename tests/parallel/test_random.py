@@ -7,12 +7,11 @@ from functools import partial
 import pytest
 from hypothesis import given
 
-from nadi.pdes import RunError, build_world, run
+from nadi.pdes import RunError, build_world, run, workers
 from nadi.pdes.core import declared
 from nadi.pdes.core import state as s
-from nadi.pdes.core.rows.row import RowsOf
+from nadi.pdes.core.rows import RowsOf
 from nadi.pdes.parallel import Layout, Processes, run_divided
-from nadi.pdes.workers import worker_pool
 from tests.budgets import bounded
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.random_runs import divided
@@ -104,7 +103,7 @@ def rows_wanted(usual, world, pool, rows):
 @contextmanager
 def stingy(seen):
     """Pools grow by as little as can be; what was short and where is counted."""
-    usual = worker_pool.grow
+    usual = workers.grow
 
     def grow(world):
         ctl = world.net.ctl
@@ -113,8 +112,8 @@ def stingy(seen):
 
     patch = pytest.MonkeyPatch()
     patch.setattr(declared, "_rows_wanted", partial(rows_wanted, declared._rows_wanted))
-    patch.setattr(worker_pool, "grow", grow)
-    patch.setattr(worker_pool, "WINDOWS_OF_A_PAUSE", 0)
+    patch.setattr(workers, "grow", grow)
+    patch.setattr(workers, "WINDOWS_OF_A_PAUSE", 0)
     try:
         yield
     finally:

@@ -6,11 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nadi.pdes import RunError, Settings, build_world, fidelity, run
+from nadi.pdes import RunError, Settings, build_world, fidelity, run, workers
 from nadi.pdes.parallel import Layout, Processes, run_divided
-from nadi.pdes.workers import worker_pool
-from nadi.pdes.workers.processes import _transferable
-from nadi.pdes.workers.ranks import Ranks
+from nadi.pdes.workers.processes import Ranks, _transferable
 from nadi.topologies import build
 from nadi.workload import collective_program, pairs_program
 
@@ -112,12 +110,12 @@ ON_RANKS = """
 import sys
 from mpi4py import MPI
 from nadi.pdes import RunError
-from nadi.pdes.workers.ranks import Ranks
+from nadi.pdes.workers.processes import Ranks
 from tests.parallel import test_workers as shared
 
-run = shared.worker_pool.WorkerPool.run
+run = shared.workers.WorkerPool.run
 if sys.argv[1] == "damaged":
-    shared.worker_pool.WorkerPool.run = lambda pool: shared.run_and_write(pool, run)
+    shared.workers.WorkerPool.run = lambda pool: shared.run_and_write(pool, run)
 try:
     shared.simulate(Ranks(MPI.COMM_WORLD))
 except RunError as error:
@@ -146,8 +144,8 @@ def run_and_write(workers, run):
 
 def test_of_processes(monkeypatch):
     assert simulate(Processes(2)).finish_time_ps > 0
-    run = worker_pool.WorkerPool.run
-    monkeypatch.setattr(worker_pool.WorkerPool, "run", lambda workers: run_and_write(workers, run))
+    run = workers.WorkerPool.run
+    monkeypatch.setattr(workers.WorkerPool, "run", lambda workers: run_and_write(workers, run))
     with pytest.raises(RunError, match=f"^{OVERWRITTEN}"):
         simulate(Processes(2))
 

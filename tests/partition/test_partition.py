@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi import partition, topologies
-from nadi.partition.clusters import MAX_LOAD, Clusters, cluster, components
-from nadi.partition.methods import blocks, metis
+from nadi.partition.methods import MAX_LOAD, Clusters, blocks, cluster, components, metis
 from nadi.partition.weights import TrafficWeights
 from tests.budgets import bounded
 from tests.nonempty import nonempty

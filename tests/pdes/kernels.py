@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from nadi.pdes.core.hashing import FREE, find, mix, mix2, mix3, remove
+from nadi.pdes.core.algorithms import FREE, after, find, heap_pop, heap_push, mix, mix2, mix3, push, remove, take_block
 from nadi.pdes.core.jit import kernel, reader
-from nadi.pdes.core.queues import after, heap_pop, heap_push, push, take_block
 from nadi.pdes.core.state import Flows, MessageModels
 from nadi.pdes.messages.events import add_event, take_event
-from nadi.pdes.messages.flows.capacities import set_capacity
-from nadi.pdes.messages.flows.rates import enter, leave, solve
+from nadi.pdes.messages.paths import set_capacity
+from nadi.pdes.messages.rates import enter, leave, solve
 from nadi.pdes.network.batch import draw_of, order_ties, sort_batch
 from nadi.pdes.network.link import link_send
 

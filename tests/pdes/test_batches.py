@@ -11,18 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi.pdes import RunError, SharedBuffer, congestion
+from nadi.pdes.construction import build_lps
 from nadi.pdes.construction.layout import Outboxes
-from nadi.pdes.construction.worlds import build_lps
-from nadi.pdes.core.jit import Directory
-from nadi.pdes.core.memory import row_of
-from nadi.pdes.core.packet import FLAG_ACK, FLAG_LAST, flags, number_of
+from nadi.pdes.core.jit import Directory, row_of
+from nadi.pdes.core.packet import FLAG_ACK, FLAG_LAST, HEADER_WORDS, flags, number_of
 from nadi.pdes.core.rows.run import BatchShape
-from nadi.pdes.network.boundary import HEADER_WORDS
 from nadi.pdes.parallel import Layout
 from nadi.pdes.workers import batches as packing
-from nadi.pdes.workers.mailbox import rounded
+from nadi.pdes.workers import rounded
 from nadi.pdes.workers.other_teams import BatchExchange
-from nadi.pdes.workers.ranks import partners_of
+from nadi.pdes.workers.processes import partners_of
 from nadi.pdes.workers.team import ALL, RECEIVED, RECEIVING, WorkerContext, new_pool, team_in, team_words
 from tests.budgets import bounded
 from tests.nonempty import nonempty

@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 
 from nadi.pdes import Settings, build_world
 from nadi.pdes.core import state as s
-from nadi.pdes.core.jit import Directory
-from nadi.pdes.core.memory import row_of, rows_of, unused, zeros
+from nadi.pdes.core.jit import Directory, row_of, rows_of, unused, zeros
 from nadi.pdes.core.packet import LINK_BITS
 from nadi.pdes.core.rows.messages import Event, EventQueue, Flow, FlowHop, FlowLink, HopUse, KeyedEntry, LinkFlow
 from nadi.pdes.core.rows.network import PacketRecord
 from nadi.pdes.core.rows.run import Scalars
 from nadi.pdes.messages.events import KIND_SHIFT, LEFT, STEP, begin_with
-from nadi.pdes.messages.flows.capacities import RATE_UNITS, WEIGHT_SHIFT
-from nadi.pdes.messages.flows.rates import LINK_FLOWS_PER_HOP
+from nadi.pdes.messages.paths import RATE_UNITS, WEIGHT_SHIFT
+from nadi.pdes.messages.rates import LINK_FLOWS_PER_HOP
 from nadi.topologies import build
 from nadi.workload import collective_program
 from tests.budgets import bounded

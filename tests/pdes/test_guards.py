@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 
 from nadi import pdes
-from nadi.pdes import Settings, run
-from nadi.pdes.core import memory
-from nadi.pdes.core.errors import MemoryDamageError
-from nadi.pdes.core.jit import Directory, kernel, reader
-from nadi.pdes.core.memory import full, never_used, rows_of, unused, zeros
-from nadi.pdes.core.rows.nic import Selective
+from nadi.pdes import Settings, run, workers
+from nadi.pdes.core import MemoryDamageError, jit
+from nadi.pdes.core.jit import Directory, full, kernel, never_used, reader, rows_of, unused, zeros
+from nadi.pdes.core.rows.network import Selective
 from nadi.pdes.nic.congestion import control
-from nadi.pdes.workers import worker_pool
-from nadi.pdes.workers.mailbox import Segment, segment_words
+from nadi.pdes.workers import Segment, segment_words
 from nadi.pdes.workers.team import found_team, team_in, team_words
 from nadi.topologies import build
 from nadi.workload import collective_program
@@ -102,17 +99,17 @@ def test_every_length_has_guards_next_to_it(length, dtype):
     for at in (address - 1, address + size, address + size + array.itemsize - 1, address - array.itemsize):
         byte = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * 1).from_address(at))
         kept, byte[0] = int(byte[0]), byte[0] ^ 0xFF
-        assert memory.damage(address)
+        assert jit.damage(address)
         byte[0] = kept
-        assert not memory.damage(address)
+        assert not jit.damage(address)
 
 
 def test_memory_that_is_gone_is_forgotten():
     array = zeros(1 << 21)
     address = array.ctypes.data
-    assert address in memory._memory_of
+    assert address in jit._memory_of
     del array
-    assert address not in memory._memory_of
+    assert address not in jit._memory_of
 
 
 def test_threads_get_memory_of_their_own():
@@ -128,7 +125,7 @@ def test_threads_get_memory_of_their_own():
         sys.setswitchinterval(usual)
     addresses = {array.ctypes.data for array in found}
     assert len(addresses) == len(found) == 8000
-    assert not any(map(memory.damage, addresses))
+    assert not any(map(jit.damage, addresses))
 
 
 def fields_of(record):
@@ -152,7 +149,7 @@ def test_every_array_of_a_world_has_guards(settings):
     sim = simulation(**settings)
     for name, field in nonempty(fields_of(sim.lps[0].world)):
         array = field.base if isinstance(field, np.record) else field
-        assert name in SHARED_AND_ONLY_READ or array.ctypes.data in memory._memory_of, name
+        assert name in SHARED_AND_ONLY_READ or array.ctypes.data in jit._memory_of, name
 
 
 @pytest.mark.parametrize("fails_otherwise", [False, True])
@@ -160,14 +157,14 @@ def test_a_run_that_writes_past_an_end_fails(monkeypatch, fails_otherwise):
     sim = simulation(record_nodes=True)
     (lp,) = sim.lps
     with_part(lp, "rows", finish=full(len(lp.world.rows.finish) - 1, -1))
-    work = worker_pool.WorkerPool._work
+    work = workers.WorkerPool._work
 
     def fail(self, worker):
         work(self, worker)
         raise pdes.RunError("something else")
 
     if fails_otherwise:
-        monkeypatch.setattr(worker_pool.WorkerPool, "_work", fail)
+        monkeypatch.setattr(workers.WorkerPool, "_work", fail)
     with pytest.raises(MemoryDamageError, match=r"^LP 0: memory of array finish was overwritten 0 bytes behind"):
         run(sim)
 
@@ -178,25 +175,25 @@ def test_pieces_of_shared_memory_have_guards():
     pieces = [segment.take(length) for length in lengths]
     assert [len(piece) for piece in pieces] == lengths
     assert not any(piece.any() for piece in pieces)
-    assert not any(memory.damage(piece.ctypes.data) for piece in pieces)
+    assert not any(jit.damage(piece.ctypes.data) for piece in pieces)
     team = team_in(pieces[0])
     found_team(team, 1, 1, pool_size=1)
     beyond = np.lib.stride_tricks.as_strided(pieces[1], (2,))
     beyond[1] = 0
-    assert [bool(memory.damage(piece.ctypes.data)) for piece in pieces] == [False, True, False, False, False]
+    assert [bool(jit.damage(piece.ctypes.data)) for piece in pieces] == [False, True, False, False, False]
 
 
 def test_an_array_without_guards_at_the_address_of_one_that_had_some_is_not_looked_at():
     """As where shared memory was unmapped and its addresses were given away again."""
     area = np.zeros(256, np.uint8)
-    memory.between_guards(area, 64, 64)
+    jit.between_guards(area, 64, 64)
     area[:64] = 0  # somebody else's now
     address = area.ctypes.data + 64
     other = np.frombuffer((ctypes.c_char * 64).from_address(address), np.uint8)
     assert other.ctypes.data == address
-    assert memory.damage(address)
-    assert not memory.has_guards(other, address)
-    assert memory.has_guards(area[64:128], address)
+    assert jit.damage(address)
+    assert not jit.has_guards(other, address)
+    assert jit.has_guards(area[64:128], address)
 
 
 def test_nobody_writes_to_what_all_worlds_share():
@@ -209,7 +206,7 @@ def test_nobody_writes_to_what_all_worlds_share():
 
 def test_threads_that_take_from_new_memory_at_the_same_time_share_its_entry():
     area = np.zeros(256, np.uint8)
-    number, entry = id(area), memory._new_memory(area)
-    assert memory._new_memory(area) is entry
+    number, entry = id(area), jit._new_memory(area)
+    assert jit._new_memory(area) is entry
     del area
-    assert number not in memory._arrays_in
+    assert number not in jit._arrays_in

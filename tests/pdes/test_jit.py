@@ -5,7 +5,7 @@ import numba
 import numpy as np
 import pytest
 
-from nadi.compiling import compiler, kernel_cache, kernel_sources
+from nadi.compiling import compiler, kernel_cache
 from nadi.pdes import Settings
 from nadi.pdes.core.jit import inline, kernel
 from nadi.topologies import build
@@ -76,19 +76,19 @@ def test_plain_python_gives_the_same_answer():
 
 def test_an_edit_in_any_file_names_another_cache(tmp_path, monkeypatch):
     copy = tmp_path / "copy"
-    for folder in kernel_sources.FOLDERS:
-        shutil.copytree(kernel_sources.ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in kernel_cache.FOLDERS:
+        shutil.copytree(kernel_cache.ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path / "cache"))
     here = kernel_cache.cache_dir()
-    monkeypatch.setattr(kernel_sources, "ROOT", copy)
+    monkeypatch.setattr(kernel_cache, "ROOT", copy)
     assert kernel_cache.cache_dir() != here, "Numba loads no code of another folder: is_warm must not find it"
     folders = {kernel_cache.cache_dir()}
     edited = {path.parent: path for path in copy.rglob("*.py")}
     assert len(edited) > 15
     for path in edited.values():
         path.write_text(path.read_text() + "\n# edited\n")
-        kernel_sources._hash_of_files.cache_clear()  # as in another process, which begins after the edit
-        monkeypatch.setattr(kernel_sources, "_IMPORTED_AT_S", time.time())
+        kernel_cache._hash_of_files.cache_clear()  # as in another process, which begins after the edit
+        monkeypatch.setattr(kernel_cache, "_IMPORTED_AT_S", time.time())
         folders.add(kernel_cache.cache_dir())
     assert len(folders) == 1 + len(edited)
     assert all(folder.is_dir() and folder.parent == tmp_path / "cache" for folder in folders)
@@ -97,9 +97,9 @@ def test_an_edit_in_any_file_names_another_cache(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["NUMBA_BOUNDSCHECK", "NUMBA_OPT"])
 def test_options_that_change_code_name_another_cache(name, monkeypatch):
     monkeypatch.delenv(name, raising=False)
-    usual = kernel_sources.source_hash()
+    usual = kernel_cache.source_hash()
     monkeypatch.setenv(name, "1")
-    assert kernel_sources.source_hash() != usual
+    assert kernel_cache.source_hash() != usual
 
 
 def test_a_cache_that_cannot_be_written_goes_elsewhere(tmp_path, monkeypatch):
@@ -108,7 +108,7 @@ def test_a_cache_that_cannot_be_written_goes_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("NADI_CACHE_DIR", str(in_the_way))
     folder = kernel_cache.cache_dir()
     assert folder.is_dir()
-    assert folder.name == kernel_sources.source_hash()
+    assert folder.name == kernel_cache.source_hash()
     assert tmp_path not in folder.parents
 
 

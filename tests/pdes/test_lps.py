@@ -8,16 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi import partition
-from nadi.pdes import RunError, Settings, build_world, run
+from nadi.pdes import RunError, Settings, build_world, run, workers
 from nadi.pdes.construction.layout import Outboxes, share
 from nadi.pdes.core import state as s
 from nadi.pdes.core.jit import Directory
+from nadi.pdes.core.packet import FAR_WINDOWS, HEADER_WORDS
 from nadi.pdes.core.rows.network import PacketRecord
 from nadi.pdes.core.rows.run import LINE_WORDS, LpTurn, TeamState, Worker
-from nadi.pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS
 from nadi.pdes.parallel import Layout, shares
 from nadi.pdes.workers import team as tm
-from nadi.pdes.workers import worker_pool
 from nadi.pdes.workers.batches import no_batches
 from nadi.topologies import build
 from nadi.workload import collective_program, pairs_program, permutation
@@ -202,7 +201,7 @@ def fullest(parts, owner):
                 most[lp.part.number, other] = max(most[lp.part.number, other], int(counts.max()))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker_pool, "WINDOWS_OF_A_PAUSE", 0)
+        patch.setattr(workers, "WINDOWS_OF_A_PAUSE", 0)
         run(sim, look)
     return most, {
         (lp.part.number, other): room

@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 
 from nadi.pdes import Settings, build_world, run
 from nadi.pdes.core import state as s
-from nadi.pdes.core.memory import rows_of
+from nadi.pdes.core.jit import rows_of
 from nadi.pdes.core.packet import LINK_BITS, bytes_sent
-from nadi.pdes.core.rows.network import PacketRecord
-from nadi.pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair, Receiver
+from nadi.pdes.core.rows.network import FlowIn, FlowOut, Message, PacketRecord, QueuePair, Receiver
 from nadi.pdes.core.rows.npu import Instance, LaneState
-from nadi.pdes.workers.mailbox import SingleProcess
-from nadi.pdes.workers.worker_pool import WorkerPool
+from nadi.pdes.workers import SingleProcess, WorkerPool
 from nadi.topologies import build
 from nadi.workload import collective_program, pairs_program
 from tests.budgets import bounded

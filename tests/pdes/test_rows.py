@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 
 from nadi import pdes
-from nadi.compiling import kernel_sources
+from nadi.compiling import kernel_cache
+from nadi.pdes import construction
 from nadi.pdes.checkpoint.checking import DamagedStateError, check_world
 from nadi.pdes.checkpoint.moving import move_rows
-from nadi.pdes.checkpoint.numbering import QueuePairs, shared_by
-from nadi.pdes.construction import worlds
+from nadi.pdes.checkpoint.whole_fabric import QueuePairs, shared_by
 from nadi.pdes.construction.constants import hooks_of
 from nadi.pdes.construction.layout import Layout
 from nadi.pdes.core import declared as declarations
 from nadi.pdes.core import jit
 from nadi.pdes.core import state as s
-from nadi.pdes.core.memory import CACHE_LINE, never_used, row_of, rows_of
+from nadi.pdes.core.jit import CACHE_LINE, never_used, row_of, rows_of
+from nadi.pdes.core.rows import Row, RowsOf, WordKind, kinds_of_rows, word
 from nadi.pdes.core.rows.messages import WholeMessage
-from nadi.pdes.core.rows.nic import LaterMessage, Message, PendingRequest, QueuePair
+from nadi.pdes.core.rows.network import LaterMessage, Message, PendingRequest, QueuePair
 from nadi.pdes.core.rows.npu import Npu
-from nadi.pdes.core.rows.row import Row, RowsOf, WordKind, kinds_of_rows, word
 from nadi.pdes.core.rows.run import BatchHooks
 from nadi.pdes.reuse_kernels import quiescent
 from nadi.pdes.workers.other_teams import OTHER_TEAMS
@@ -127,7 +127,7 @@ def test_hooks_take_what_is_passed_on():
     assert OTHER_TEAMS.keys() == set(BatchHooks.declared)
 
 
-for _module in kernel_sources.modules():
+for _module in kernel_cache.modules():
     importlib.import_module(_module)
 
 
@@ -280,7 +280,7 @@ def longer_pairs(monkeypatch):
     for each in found:
         each.cache_clear()
     monkeypatch.setitem(s.Qps.__annotations__, "qp", Annotated[np.recarray, LongPair, RowsOf.PAIR])
-    monkeypatch.setattr(worlds.nic, "QueuePair", LongPair)
+    monkeypatch.setattr(construction.network, "QueuePair", LongPair)
     yield
     for each in found:
         each.cache_clear()

@@ -11,7 +11,7 @@ from nadi import pdes
 from nadi.configuration.sections import NetworkSection
 from nadi.pdes.construction.domains import ALL_GATHER, SYNCHRONISING
 from nadi.pdes.parallel import Layout, Processes, run_divided
-from nadi.pdes.reuse.records import Records
+from nadi.pdes.reuse import Records
 from nadi.simulation.assembly.engine_inputs import engine_inputs
 from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build, clusters

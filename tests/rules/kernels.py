@@ -2,8 +2,9 @@
 
 import ast
 from fnmatch import fnmatch
+from functools import cache
 
-from nadi.compiling import kernel_sources
+from nadi.compiling import kernel_cache
 from nadi.pdes.core.rows.run import BatchHooks, Hooks, MpiCalls
 from tests.rules.sources import ROOT, Finding, engine, path_of, product, read
 
@@ -37,16 +38,24 @@ def kernels(source):
             yield node
 
 
+@cache
 def helpers(source):
-    """Names in a module that kernels may call: compiled, made by MAKES_HELPERS there, or imported from such files."""
+    """Names in a module that kernels may call: compiled, made by MAKES_HELPERS there, or imported from such files.
+
+    Those of an imported module stand behind its name: `packet.flags`.
+    """
     names = {function.name for function in kernels(source)}
     for node in source.tree.body:
         if isinstance(node, ast.FunctionDef) and any(
             getattr(d, "id", None) == "intrinsic" for d in node.decorator_list
         ):
             names.add(node.name)
-        if isinstance(node, ast.ImportFrom) and kernel_sources.are_hashed(node.module or ""):
+        if isinstance(node, ast.ImportFrom) and kernel_cache.are_hashed(node.module or ""):
             names |= {alias.asname or alias.name for alias in node.names}
+            for alias in node.names:
+                path = path_of(f"{node.module}.{alias.name}")
+                if (ROOT / path).is_file():
+                    names |= {f"{alias.asname or alias.name}.{name}" for name in helpers(read(path))}
         made_by = getattr(getattr(node.value, "func", None), "id", "") if isinstance(node, ast.Assign) else ""
         if made_by in MAKES_HELPERS:
             names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
@@ -66,14 +75,14 @@ def _forbidden(function, known):
             called = node.func
             if isinstance(called, ast.Attribute):
                 fine = getattr(called.value, "id", None) == "np" and called.attr in NUMPY_CASTS
-                if not fine:
+                if not fine and ast.unparse(called) not in known:
                     yield node.lineno, f"calls {called.attr}"
             elif called.id not in known | BUILTINS:
                 yield node.lineno, f"calls {called.id}"
 
 
-def _free_names(function):
-    """Names that a function reads but does not bind, with a line of each."""
+def _free_names(function, modules):
+    """Names that a function reads but does not bind, with a line of each; also `packet.flags` of modules."""
     bound = {argument.arg for argument in function.args.args}
     read = {}
     for node in ast.walk(function):
@@ -82,6 +91,8 @@ def _free_names(function):
                 bound.add(node.id)
             else:
                 read[node.id] = node.lineno
+        elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") in modules:
+            read[ast.unparse(node)] = node.lineno
     return {name: line for name, line in read.items() if name not in bound}
 
 
@@ -90,11 +101,12 @@ def unfit(sources):
     for source in sources:
         known = helpers(source) | PLAIN_TWINS
         readable = known | BUILTINS | {"np", "kernel", "inline", "outline"}
+        modules = {name.partition(".")[0] for name in known if "." in name}
         for function in kernels(source):
             for line, what in _forbidden(function, known):
                 yield source.found(line, f"kernel {function.name} {what}")
-            for name, line in _free_names(function).items():
-                if name not in readable and not name.isupper():
+            for name, line in _free_names(function, modules).items():
+                if name not in readable and not name.rpartition(".")[2].isupper():
                     yield source.found(line, f"kernel {function.name} reads {name}, which is no constant and no helper")
 
 
@@ -121,8 +133,8 @@ def not_hashed(sources):
         if module not in reached and (ROOT / path).is_file():
             reached.add(module)
             source = read(path)
-            if not kernel_sources.are_hashed(module):
-                yield source.found(1, "kernels need it: name its folder in FOLDERS of compiling/kernel_sources.py")
+            if not kernel_cache.are_hashed(module):
+                yield source.found(1, "kernels need it: name its folder in FOLDERS of compiling/kernel_cache.py")
             modules += imported(source)
 
 

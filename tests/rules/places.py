@@ -52,7 +52,7 @@ PLACES = (
     Place(
         re.compile(r"\bpa\.(?:array|scalar)\(|\bpq\.read_table\(|\.(?:to_numpy|fill_null)\("),
         set(),
-        "inputs.arrow converts columns, as PyArrow imports pandas; pq.ParquetFile reads files",
+        "inputs.arrays converts columns, as PyArrow imports pandas; pq.ParquetFile reads files",
     ),
 )
 

@@ -6,14 +6,14 @@ from functools import cache
 
 import numpy as np
 
-from nadi.compiling import kernel_sources
-from nadi.pdes.core.rows.row import kinds_of_rows
+from nadi.compiling import kernel_cache
+from nadi.pdes.core.rows import kinds_of_rows
 from tests.rules.sources import path_of, read
 
 
 @cache
 def kinds():
-    for module in kernel_sources.modules():
+    for module in kernel_cache.modules():
         importlib.import_module(module)
     return kinds_of_rows()
 

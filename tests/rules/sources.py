@@ -6,7 +6,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from nadi.compiling import kernel_sources
+from nadi.compiling import kernel_cache
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
@@ -82,4 +82,4 @@ def product():
 
 
 def engine():
-    return [read(path.resolve().relative_to(ROOT).as_posix()) for path in kernel_sources.files()]
+    return [read(path.resolve().relative_to(ROOT).as_posix()) for path in kernel_cache.files()]

@@ -16,7 +16,7 @@ STEPS = 2 * (NPUS - 1)
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import json, sys, time
-from nadi.pdes.core.memory import peak_rss_bytes
+from nadi.pdes.core.jit import peak_rss_bytes
 from tests.scenarios.running import simulate
 from nadi.workload import collective_program
 simulate("ring:npus=2", collective_program("all-reduce", 2, 8))  # the kernels are there

@@ -106,11 +106,11 @@ RUNS = """
 import importlib, json, sys
 import numba
 from nadi.cli.main import main
-from nadi.compiling import kernel_sources
+from nadi.compiling import kernel_cache
 
 def compiled():
     found = {}
-    for module in kernel_sources.modules():
+    for module in kernel_cache.modules():
         for name, item in vars(importlib.import_module(module)).items():
             if hasattr(item, "py_func") and item.py_func.__module__ == module:
                 if item._how in ("kernel", "hook") and ".instruments." not in module:
@@ -137,7 +137,7 @@ def test_a_run_compiles_nothing_more(run_file):
     lines = done.stdout.splitlines()
     assert lines[0].startswith("kernels in /")
     before, after = json.loads(lines[-1])
-    assert {"nadi.pdes.workers.team.work", "nadi.pdes.core.hashing.rehash"} <= before.keys()
+    assert {"nadi.pdes.workers.team.work", "nadi.pdes.core.algorithms.rehash"} <= before.keys()
     assert before == after
     assert [name for name, times in before.items() if times != 1] == []
 

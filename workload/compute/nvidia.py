@@ -35,7 +35,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.inputs.arrow import numpy_column
+from nadi.inputs.arrays import numpy_column
 from nadi.inputs.units import PS_PER_S
 from nadi.workload.compute.measured_times import MeasuredTimes, Row
 from nadi.workload.compute.operators import Operator

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from nadi import partition
 from nadi.errors import ConfigError
-from nadi.inputs.arrays import Float64, Int64
-from nadi.inputs.arrow import numpy_column
+from nadi.inputs.arrays import Float64, Int64, numpy_column
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.insight.explanation.run_events import RunEvents, bytes_of_messages, of_collectives, shares_of_messages
 from nadi.insight.link_load import limiting_link

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from nadi import topologies
 from nadi.errors import ConfigError
-from nadi.inputs.arrays import Int64
-from nadi.inputs.arrow import arrow_numbers, numpy_column
+from nadi.inputs.arrays import Int64, arrow_numbers, numpy_column
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.insight.explanation import run_events as events
 from nadi.insight.explanation.contention import IN_THE_WAY, Contention, rows_of_collectives

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.inputs.arrays import Float64, Int64
-from nadi.inputs.arrow import numpy_column
+from nadi.inputs.arrays import Float64, Int64, numpy_column
 from nadi.insight.explanation import run_events as events
 from nadi.insight.explanation.contention import Contention, contention
 from nadi.insight.explanation.critical_path import PathBounds, PathPiece, axis_of, critical_path, npus_of_path

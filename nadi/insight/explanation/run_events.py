@@ -20,8 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
-from nadi.inputs.arrays import Float64, Int64, positions, spans
-from nadi.inputs.arrow import numpy_column
+from nadi.inputs.arrays import Float64, Int64, numpy_column, positions, spans
 from nadi.inputs.errors import NadiError
 from nadi.insight.runs import Run
 from nadi.pdes import Settings

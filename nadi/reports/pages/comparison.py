@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.inputs.arrays import Int64
-from nadi.inputs.arrow import arrow_numbers
+from nadi.inputs.arrays import Int64, arrow_numbers
 from nadi.inputs.units import PS_PER_US
 from nadi.insight.accuracy import joint_operations
 from nadi.insight.comparison import by_load

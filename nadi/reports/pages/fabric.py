@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from nadi import inputs
 from nadi.errors import ConfigError, OutputError
-from nadi.inputs.arrays import Float64, Int64, Mask
-from nadi.inputs.arrow import numpy_column
+from nadi.inputs.arrays import Float64, Int64, Mask, numpy_column
 from nadi.insight.runs import Run
 from nadi.partition import Partition, TrafficWeights
 from nadi.pdes.fidelity import REFERENCE

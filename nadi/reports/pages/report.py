@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from nadi.errors import ConfigError
-from nadi.inputs.arrow import arrow_numbers, numpy_column
+from nadi.inputs.arrays import arrow_numbers, numpy_column
 from nadi.inputs.units import PS_PER_S
 from nadi.insight.explanation import CyclicError, explain
 from nadi.insight.metrics import worker_balance

@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nadi.inputs.arrays import Float64, Int64
-from nadi.inputs.arrow import arrow_numbers, numpy_column
+from nadi.inputs.arrays import Float64, Int64, arrow_numbers, numpy_column
 from nadi.insight.node_times import CollectiveKey, slowest_collectives
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import bar_chart, empty_figure, heat_map, series_style

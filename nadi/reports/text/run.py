@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from nadi import terminal
-from nadi.inputs.arrow import numpy_column
+from nadi.inputs.arrays import numpy_column
 from nadi.inputs.units import PS_PER_S
 from nadi.insight.node_times import slowest_collectives
 from nadi.insight.questions import error_bars_of

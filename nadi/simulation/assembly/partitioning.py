@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nadi import partition
 from nadi.configuration.sections import WEIGHT_SOURCES
 from nadi.errors import ConfigError
-from nadi.inputs.arrow import numpy_column
+from nadi.inputs.arrays import numpy_column
 from nadi.launching.workers import Workers
 from nadi.launching.world import ALONE, RankGather
 from nadi.partition import Partition, PartitionError, PartitionReport, TrafficWeights

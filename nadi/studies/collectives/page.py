@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nadi import __version__
-from nadi.inputs.arrow import arrow_numbers
+from nadi.inputs.arrays import arrow_numbers
 from nadi.inputs.units import PS_PER_US
 from nadi.insight.node_times import bus_factor
 from nadi.reports.pages.charts import SeriesStyle, series_style

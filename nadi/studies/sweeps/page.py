@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nadi.et.statistics import percentile
-from nadi.inputs.arrow import numpy_column
+from nadi.inputs.arrays import numpy_column
 from nadi.insight.metrics import METRICS, SAME_WITHIN, Metric, as_good_as_best, best_value, costs, ranked_rows
 from nadi.insight.runs import Run
 from nadi.reports.pages import charts

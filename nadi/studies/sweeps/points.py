@@ -24,7 +24,7 @@ from nadi.configuration.input_files import Known, files_read
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
-from nadi.inputs.arrow import arrow_numbers, arrow_texts, numpy_column
+from nadi.inputs.arrays import arrow_numbers, arrow_texts, numpy_column
 from nadi.inputs.documents import checked, read_toml
 from nadi.inputs.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 from nadi.insight.metrics import METRICS, Metric, confidence_interval

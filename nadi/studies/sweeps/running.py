@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from nadi import __version__, inputs
 from nadi.errors import OutputError
-from nadi.inputs.arrow import arrow_numbers, arrow_texts
+from nadi.inputs.arrays import arrow_numbers, arrow_texts
 from nadi.insight.metrics import METRICS, metrics_of, ranking_metric
 from nadi.insight.runs import Run
 from nadi.launching.installation import nadi_command

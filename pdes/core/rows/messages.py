@@ -1,6 +1,6 @@
 """Rows of the message-level models and of their flows."""
 
-from nadi.pdes.core.rows.row import INF, Row, word
+from nadi.pdes.core.rows import INF, Row, word
 
 MERGING, SORTING, WAITING, FIRST_EVENT = range(4)
 """Rows of `event` that hold no event but precede the first of a list: one being merged, one being sorted, and the
@@ -51,7 +51,7 @@ class EventQueue(Row, words=1440):
     lists = word("place", "first and last event of each list", many=1408, begins=-1)
 
 
-# Rows of the flow model (pdes/messages/flows). Rates are in units of 1 / RATE_UNITS B/s of bytes on the wire.
+# Rows of the flow model (pdes/messages/rates.py). Rates are in units of 1 / RATE_UNITS B/s of bytes on the wire.
 
 
 class FlowState(Row, words=24):
@@ -227,7 +227,7 @@ class NpuTurn(Row, words=4):
 
 
 class KeyedEntry(Row):
-    """An entry of a heap (pdes/core/queues.py)."""
+    """An entry of a heap (pdes/core/algorithms.py)."""
 
     key = word("ratio", "in `fill_heap` a rate, in `finish_heap` a time in ps")
     number = word("place", "in `fill_heap` a link, in `finish_heap` a connection")

@@ -1,6 +1,6 @@
 """Rows of NPUs, their collectives and the plans that collectives follow, of NVLink domains and of jobs."""
 
-from nadi.pdes.core.rows.row import INF, Row, word
+from nadi.pdes.core.rows import INF, Row, word
 
 
 class Npu(

@@ -1,6 +1,6 @@
 """Rows of a run: those that exist once per logical process, and the state that workers share."""
 
-from nadi.pdes.core.rows.row import INF, Row, word
+from nadi.pdes.core.rows import INF, Row, word
 
 
 class Scalars(
@@ -135,7 +135,7 @@ class Constants(
     max_resends = word("count", "times that a packet is trimmed and sent again after which a queue pair gives up")
     dimensions = word("count", "number of the fabric's coordinates")
     cut_bytes = word("bytes", "bytes for which a cut-through switch waits")
-    lists = word("count", "lists of the outbox (pdes/network/boundary.py)")
+    lists = word("count", "lists of the outbox (pdes/core/packet.py)")
     address = word("address", "address of this world's directory")
     base_rtt_ps = word("duration", "idle round trip of a full packet over the longest path")
     cnp_interval_ps = word("duration", "minimum time between two congestion notifications of a queue pair")
@@ -216,7 +216,7 @@ class Hooks(Row, words=32):
     settle = word("hook", "(kind, now): ends flows and sets rates (pdes/fidelity/flow.py)")
     join = word(
         "hook",
-        "(node, row, now): starts a member of a coupled flow (pdes/messages/flows/coupled.py), or lets one wait for "
+        "(node, row, now): starts a member of a coupled flow (pdes/messages/coupled.py), or lets one wait for "
         "its replay (pdes/reuse_kernels/domains.py), and returns 1; 0: the row sends messages",
     )
     ask = word("hook", "(node, dst, group, tag, size, ref, now): sends a request")
@@ -248,7 +248,7 @@ class BatchHeader(Row, words=8):
     hops = word("count", "packet-hops of the team before this window")
     rows_left = word("count", "trace rows of the team not finished before this window, minus all of them")
     begin_ps = word("time", "begin of this window, from which records count arrivals")
-    snapshot_point = word("code", "what the team asks of all after this window (pdes/workers/worker_pool.py)")
+    snapshot_point = word("code", "what the team asks of all after this window (pdes/workers/__init__.py)")
 
 
 class BatchShape(Row, words=8):
@@ -313,11 +313,11 @@ class TeamState(
     # words written at different times share no pair of cache lines: a write would take the line from every reader
     before_abort = word("count", APART, many=LINE_WORDS - 2)
     abort = word("flag", "a worker has failed: stop")
-    asked = word("code", "what a process of the team asks of all workers (pdes/workers/worker_pool.py)")
+    asked = word("code", "what a process of the team asks of all workers (pdes/workers/__init__.py)")
     before_published = word("count", APART, many=LINE_WORDS - 2)
     published = word("count", "windows whose begin is known")
     begin_ps = word("time", "begin of the last of them, INF = no event is left")
-    snapshot_point = word("code", "what all workers do before that window (pdes/workers/worker_pool.py)")
+    snapshot_point = word("code", "what all workers do before that window (pdes/workers/__init__.py)")
     before_sums = word("count", APART, many=LINE_WORDS - 3)
     soonest_ps = word("time", "earliest event of the team, and of all teams once they have exchanged theirs")
     hops = word("count", "packet-hops of the team")

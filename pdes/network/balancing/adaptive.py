@@ -12,7 +12,7 @@ next. The work is the rest of the packet on the wire and all data that waits.
 
 import numpy as np
 
-from nadi.pdes.core.hashing import mix3
+from nadi.pdes.core.algorithms import mix3
 from nadi.pdes.core.jit import hook, inline
 from nadi.pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, destination, flags
 from nadi.pdes.core.state import FLOWLETS, INF, world_at

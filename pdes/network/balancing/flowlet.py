@@ -6,7 +6,7 @@ same hash share an entry, as in hardware.
 
 import numpy as np
 
-from nadi.pdes.core.hashing import mix2, mix3
+from nadi.pdes.core.algorithms import mix2, mix3
 from nadi.pdes.core.jit import hook
 from nadi.pdes.core.packet import entropy
 from nadi.pdes.core.state import FLOWLETS, world_at

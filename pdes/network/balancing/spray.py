@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nadi.pdes.core.hashing import mix2
+from nadi.pdes.core.algorithms import mix2
 from nadi.pdes.core.jit import hook
 from nadi.pdes.core.state import world_at
 from nadi.pdes.network.batch import count_choice

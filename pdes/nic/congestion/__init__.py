@@ -3,7 +3,7 @@
 A file holds TITLE (the paper), SIGNALS (the feedback it needs: "ecn", "cnp", "rtt", "telemetry"), PARAMETERS, perhaps
 ASCENDING (pairs of parameters whose first must be below the second), and a hook
 `update(world_address, pair, event, now_ps, a, b, c)` that updates row `pair` of `cc`, which it views as a row kind
-of its own (CongestionState of pdes/core/rows/nic.py plus the algorithm's words), and likewise its parameters, `par`:
+of its own (`CongestionState` plus the algorithm's words), and likewise its parameters, `par`:
 
     CC_START          a new queue pair: all words are 0 but line_ps_per_byte and last_seq; sets window_packets and
                       pace_ps_per_byte
@@ -23,9 +23,9 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from nadi.inputs import plug_ins
-from nadi.pdes.core.errors import RunError
+from nadi.pdes.core import RunError
 from nadi.pdes.core.plug_ins import module_of as checked_module
-from nadi.pdes.core.rows.row import Word, WordKind
+from nadi.pdes.core.rows import Word, WordKind
 
 
 class Allowed(NamedTuple):

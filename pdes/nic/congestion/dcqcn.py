@@ -30,8 +30,8 @@ Choices that the paper leaves open:
 import numpy as np
 
 from nadi.pdes.core.jit import hook, inline, seen_as
-from nadi.pdes.core.rows.nic import CongestionState
-from nadi.pdes.core.rows.row import word
+from nadi.pdes.core.rows import word
+from nadi.pdes.core.rows.network import CongestionState
 from nadi.pdes.core.rows.run import ControlParameters
 from nadi.pdes.core.state import CC_CNP, CC_SENT, CC_START, INF, world_at
 from nadi.pdes.nic.congestion import (

@@ -16,8 +16,8 @@ between equal paths. Then L is replaced, and U, W and W^c stay as they are until
 """
 
 from nadi.pdes.core.jit import hook, inline, seen_as
-from nadi.pdes.core.rows.nic import CongestionState
-from nadi.pdes.core.rows.row import word
+from nadi.pdes.core.rows import word
+from nadi.pdes.core.rows.network import CongestionState
 from nadi.pdes.core.rows.run import ControlParameters
 from nadi.pdes.core.state import (
     CC_ACK,

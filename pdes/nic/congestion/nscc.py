@@ -25,8 +25,8 @@ towards a quarter of the base round trip; "delay ~= 0" means less than 1 us. Dif
 """
 
 from nadi.pdes.core.jit import hook, inline, seen_as
-from nadi.pdes.core.rows.nic import CongestionState
-from nadi.pdes.core.rows.row import word
+from nadi.pdes.core.rows import word
+from nadi.pdes.core.rows.network import CongestionState
 from nadi.pdes.core.rows.run import ControlParameters
 from nadi.pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, LOSS_TRIMMED, PS_PER_BYTE_AT_1_BPS, world_at
 from nadi.pdes.network.link import full_packet_bytes

@@ -22,8 +22,8 @@ Choices that the paper leaves open:
 """
 
 from nadi.pdes.core.jit import hook, inline, seen_as
-from nadi.pdes.core.rows.nic import CongestionState
-from nadi.pdes.core.rows.row import word
+from nadi.pdes.core.rows import word
+from nadi.pdes.core.rows.network import CongestionState
 from nadi.pdes.core.rows.run import ControlParameters
 from nadi.pdes.core.state import CC_ACK, CC_START, world_at
 from nadi.pdes.nic.congestion import (

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from nadi.pdes.core.inputs import Float64, Int64
+from nadi.pdes.core import Float64, Int64
 from nadi.pdes.core.jit import hook
 from nadi.pdes.core.state import whole_messages, world_at
-from nadi.pdes.fidelity.contract import MessageHooks, NetworkModel
+from nadi.pdes.fidelity import MessageHooks, NetworkModel
 from nadi.pdes.messages.events import ARRIVE
 from nadi.pdes.messages.whole import add_message_event, leaves
 

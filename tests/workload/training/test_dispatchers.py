@@ -374,6 +374,7 @@ def test_kernels_of_dispatchers_take_their_multiprocessors_from_computation(tmp_
         assert read_set(tmp_path / overlaps).dispatch_sms == made.dispatch_sms == sms
         assert read_set(tmp_path / overlaps).leaves_sms == (overlaps == "false")
     assert generate(DEEPSEEK, parallel_plan(f"{plan}true,fp8,fused_experts=true")).leaves_sms
+    assert not generate(DEEPSEEK, parallel_plan("ep4,dp4,mb1,gb8,overlap_ep=true")).leaves_sms
     write_set(tmp_path / "margins", generate(DEEPSEEK, parallel_plan(f"{plan}false,leaves_sms=false")))
     assert not read_set(tmp_path / "margins").leaves_sms
 

@@ -16,8 +16,9 @@ depends on whether the framework leaves these SMs free:
   SM is occupied, some blocks wait until others have ended. Users of FSDP on H100 measured this: matmuls "take 2x as
   long" during a NCCL kernel that occupies about a tenth of the SMs (github.com/pytorch/pytorch/issues/143988; the
   remedy, an SM carve-out, is off by default: pull request 147966). Kernels of older GPUs are not persistent and use
-  the other SMs. So it is beside a dispatcher, too, unless products of experts are fused (`products_leave_sms`). CUTLASS
-  describes the effect for its static scheduler of tiles (docs/cpp/blackwell_cluster_launch_control).
+  the other SMs. So it is beside an exchange of tokens, too, unless products of experts are fused
+  (`products_leave_sms`). CUTLASS describes the effect for its static scheduler of tiles
+  (docs/cpp/blackwell_cluster_launch_control).
 
 FSDP's copies between tensors and flat buffers add a similar cost (`item_lists`).
 """
@@ -30,7 +31,6 @@ from nadi.topologies import Graph
 from nadi.workload.collectives.nccl.channel_orders import planned
 from nadi.workload.collectives.nccl.generations import AUTO, generation_of
 from nadi.workload.compute.gpu import Gpu
-from nadi.workload.generators.training.dispatchers import held_sms
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.rules import Framework
 from nadi.workload.shape import shape_of
@@ -84,10 +84,11 @@ def products_leave_sms(plan: ParallelPlan) -> bool:
     Args:
         plan: The settled parallel plan.
     """
-    # For dispatchers only NVIDIA's recipes with fused products of experts do so: CUDNNFE_CLUSTER_OVERLAP_MARGIN of
-    # Megatron-Bridge, scripts/performance/perf_plugins.py. Other recipes leave SMs free in norms alone
-    # (NVTE_FWD_LAYERNORM_SM_MARGIN).
-    return plan.leaves_sms and (bool(plan.fused_experts) or not held_sms(plan))
+    # Where the exchange of tokens runs beside products, only NVIDIA's recipes with fused products of experts do so:
+    # CUDNNFE_CLUSTER_OVERLAP_MARGIN of Megatron-Bridge, scripts/performance/perf_plugins.py. Others leave SMs free in
+    # norms alone (NVTE_FWD_LAYERNORM_SM_MARGIN).
+    overlaps = bool(plan.overlap_ep) and plan.ep > 1
+    return plan.leaves_sms and (bool(plan.fused_experts) or not overlaps)
 
 
 def copied_groups(framework: Framework, plan: ParallelPlan) -> frozenset[str]:

@@ -109,7 +109,7 @@ class AdvanceState(NamedTuple):
     ctl: Annotated[np.record, RunState]  # progress of the run
     classes: Annotated[np.recarray, NpuClass]  # row of each class of NPUs
     turns: Annotated[np.recarray, Turns]  # row of each class of NPUs if they run one row of each kind at a time
-    heap: Int64  # int64[2*room], event heap, see pdes.core.queues
+    heap: Int64  # int64[2*room], event heap, see pdes.core.algorithms
     trace: Trace  # the engine's tables of all distinct traces
     rows: RowStates  # trace rows and slots of all classes
     collectives: CollectiveClasses  # classes of groups and their collectives

@@ -7,7 +7,7 @@ import numpy as np
 
 from nadi.pdes.core.jit import inline, outline
 from nadi.pdes.core.packet import SHARES_SHIFT, path_word
-from nadi.pdes.messages.flows.paths import idle_way, lay_both_ways
+from nadi.pdes.messages.paths import idle_way, lay_both_ways
 from nadi.pdes.network.link import link_psb
 from nadi.pdes.network.routing import path_of
 from nadi.pdes.nic.counting import within_job

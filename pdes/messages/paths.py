@@ -1,16 +1,123 @@
-"""Paths of connections, and what a message puts on them: weights of links, bytes, latency."""
+"""Links and paths as flows see them: capacities and maximum rates; what a message puts on its path, and its latency.
+
+Acknowledgements limit no flow, as they are few bytes, which packets never wait for: on a link that some take, flows get
+the capacity less the part that a full link in the other direction answers.
+"""
 
 import numpy as np
 
+from nadi.pdes.core import Int64, packet
 from nadi.pdes.core.jit import inline, outline
-from nadi.pdes.core.packet import SHARE_UNITS, SHARES_SHIFT, destination, end_of, header
-from nadi.pdes.core.state import AMPLE, FRAMED
-from nadi.pdes.messages.flows.capacities import UNITS_PER_PS, WEIGHT_SHIFT
+from nadi.pdes.core.state import AMPLE, FRAMED, PS_PER_S, Net
 from nadi.pdes.network.framing import FLIT_BYTES, framed_bytes
 from nadi.pdes.network.link import class_row, full_packet_bytes, nominal_psb, on_link_bytes, share_psb
 from nadi.pdes.network.routing import SET_MASK, SET_SHIFT, balanced, forwarding_ps, next_link, npu_route, switch_cell_to
 
+RATE_UNITS = 64  # units of rates per B/s: 3e-12 of the rate of 50 Gb/s
+WEIGHT_SHIFT = 14  # weights are in units of 2^-14: acknowledgements of RoCEv2, 2 % of data, are exact to 0.3 %
+MAX_RATE_BPS = 6 * 10**13  # bit/s of a link: times RATE_UNITS / 8 * 2^WEIGHT_SHIFT it is 7.9e18 < 2^63
+MAX_RATE = MAX_RATE_BPS * RATE_UNITS / 8  # the same in units of rates; only links that limit no flow (AMPLE) have more
+UNITS_PER_PS = RATE_UNITS * PS_PER_S  # divided by a rate, picoseconds per byte
 WHOLE = 1 << WEIGHT_SHIFT  # share of a link that all packets of a flow take
+ALWAYS_LOST = 1 << 32  # loss probability of a link that is down (pdes.construction.schedule)
+
+
+def capacities(net: Net) -> Int64:
+    """Return int64[tx rows], the load that each outgoing link carries (FlowLink.capacity).
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+    """
+    rows = net.link_class[packet.class_of(net.tx.meta)]
+    ps_per_byte = np.where(rows.ps_per_byte > 0, rows.ps_per_byte, np.inf)  # a link that loses all packets has no rate
+    rate = np.minimum(UNITS_PER_PS / ps_per_byte, MAX_RATE).astype(np.int64)
+    return np.where(rows.error == ALWAYS_LOST, 0, rate << WEIGHT_SHIFT)
+
+
+@inline
+def capacity_of(net, link):
+    """Return the load that row `link` of the links of `net`, `net.tx`, carries now (FlowLink.capacity)."""
+    row = net.link_class[packet.class_of(net.tx[link].meta)]
+    if row.error == ALWAYS_LOST:
+        return np.int64(0)
+    return np.int64(min(UNITS_PER_PS / row.ps_per_byte, MAX_RATE)) << WEIGHT_SHIFT
+
+
+@inline
+def make_dirty(flows, link):
+    """Mark a link whose flows or capacity have changed, for the next solution."""
+    row = flows.link[link]
+    if row.is_dirty == 0:
+        row.is_dirty = 1
+        flows.dirty[flows.state.dirty] = link
+        flows.state.dirty += 1
+
+
+@inline
+def make_fresh(flows, flow_id):
+    """Mark a flow, row `flow_id` of `flows.flow`, whose rate the next solution sets in any case."""
+    flow = flows.flow[flow_id]
+    if flow.is_fresh == 0:
+        flow.is_fresh = 1
+        flows.fresh[flows.state.fresh] = flow_id
+        flows.state.fresh += 1
+
+
+@inline
+def peak_of(flows, flow_id):
+    """Return the maximum rate of flow `flow_id` of `flows`: its cap, and its rate alone on each of its links."""
+    flow = flows.flow[flow_id]
+    peak = flow.cap
+    for h in range(flow.first_hop, flow.first_hop + flow.hops):
+        weight = np.int64(flows.hop[h].weight)
+        if weight > 0:
+            peak = min(peak, flows.link[flows.hop[h].link].capacity // weight)
+    return peak
+
+
+@inline
+def peak_load(weight, peak):
+    """Return the part of `FlowLink.peak` of a flow with this `weight` on the link and maximum rate `peak`."""
+    return (weight * peak + (1 << WEIGHT_SHIFT) - 1) >> WEIGHT_SHIFT
+
+
+@inline
+def count_acks(flows, flow, count):
+    """Count a row `flow` of `flows.flow`, which begins (count 1) or ends (-1), on the links of its acknowledgements."""
+    for h in range(flow.first_hop, flow.first_hop + flow.hops):
+        weight = np.int64(flows.hop_use[h].ack_weight)
+        if weight > 0:
+            link = np.int64(flows.hop[h].link)
+            row = flows.link[link]
+            row.ack_weight += count * weight
+            row.ack_flows += count
+            set_capacity(flows, link, np.int64(row.whole_capacity))
+
+
+@outline
+def set_capacity(flows, link, whole_capacity):
+    """Change the capacity of a link (FlowLink.whole_capacity), and the peaks of its flows."""
+    row = flows.link[link]
+    row.whole_capacity = capacity = whole_capacity
+    if row.ack_flows > 0:
+        # a link that is full with flows of weight 1, and with the acknowledgements of as much in the other direction
+        capacity = whole_capacity // ((1 << WEIGHT_SHIFT) + row.ack_weight // row.ack_flows) << WEIGHT_SHIFT
+    if capacity == row.capacity:
+        return
+    row.capacity = capacity
+    make_dirty(flows, link)
+    for i in range(row.first_flow, row.first_flow + row.flows):
+        flow_id = np.int64(flows.link_flow[i].flow)
+        flow = flows.flow[flow_id]
+        peak = peak_of(flows, flow_id)
+        if peak != flow.peak:
+            for h in range(flow.first_hop, flow.first_hop + flow.hops):
+                weight = np.int64(flows.hop[h].weight)
+                if weight > 0:
+                    flows.link[flows.hop[h].link].peak += peak_load(weight, peak) - peak_load(weight, flow.peak)
+                    make_dirty(flows, flows.hop[h].link)
+            flow.peak = peak
+            make_fresh(flows, flow_id)
 
 
 @inline
@@ -65,7 +172,7 @@ def lay_single(world, flow_id, src, dst, word2, is_back, now_ps):
         now_ps: Current time in ps.
     """
     net, routes = world.net, world.routes
-    word1 = header(dst, src, 0, 0)
+    word1 = packet.header(dst, src, 0, 0)
     node = src
     while node != dst:
         link = ahead(net, routes, node, dst, word1, word2, now_ps)
@@ -74,7 +181,7 @@ def lay_single(world, flow_id, src, dst, word2, is_back, now_ps):
         # a path that ends there has no capacity: the flow waits until routes change
         if link == net.const.pit and net.const.pit > 0:
             break
-        node = end_of(net.tx[link].meta)
+        node = packet.end_of(net.tx[link].meta)
 
 
 @inline
@@ -92,8 +199,7 @@ def spread(world, flow_id, node, dst, word2, is_back, front_length):
             after this node's sharing.
     """
     net, routes, flows = world.net, world.routes, world.flows
-    # on shortest paths all that reaches the node is in by now; a share that came later would make it a node to come
-    # again
+    # on shortest paths all that reaches the node is in by now; a later share would make it a node to come again
     share = flows.node_share[node]
     flows.node_share[node] = 0
     if node < net.const.npus:
@@ -112,7 +218,7 @@ def spread(world, flow_id, node, dst, word2, is_back, front_length):
         if part == 0:
             continue
         add_hop(flows, flow_id, link, part, is_back)
-        after = end_of(net.tx[link].meta)
+        after = packet.end_of(net.tx[link].meta)
         if after != dst and not (net.const.pit > 0 and link == net.const.pit):
             # not among the nodes to come yet
             if flows.node_share[after] == 0:
@@ -190,7 +296,7 @@ def idle_way(world, flow_id, node, dst, is_back, packet_bytes):
         if flows.hop_use[h].is_back == is_back and node != dst and starts_at(net, link, node):
             way_ps += forwarding_ps(net, world.routes, node) + class_row(net, link).delay_ps
             way_ps += np.int64(packet_bytes * nominal_psb(net, link))
-            node = end_of(net.tx[link].meta)
+            node = packet.end_of(net.tx[link].meta)
     return way_ps
 
 
@@ -206,14 +312,14 @@ def lay_path(world, pair, now_ps):
     net, flows = world.net, world.flows
     flow, qp = flows.flow[pair], world.qps.qp[pair]
     flow.epoch = flows.state.epoch
-    lay_both_ways(world, pair, np.int64(qp.npu), destination(qp.w1), qp.w2, now_ps)
+    lay_both_ways(world, pair, np.int64(qp.npu), packet.destination(qp.w1), qp.w2, now_ps)
     flows.state.hops += flow.hops
-    src, dst = np.int64(qp.npu), destination(qp.w1)
+    src, dst = np.int64(qp.npu), packet.destination(qp.w1)
     there_ps = idle_way(world, pair, src, dst, 0, full_packet_bytes(net))
     back_ps = idle_way(world, pair, dst, src, 1, net.const.ack_bytes)
     flow.round_trip_ps = there_ps + back_ps
     npus = world.net.const.npus  # counted from the sender on, so that not all senders end with the same receiver
-    flow.turn = (dst - src + npus) % npus << SHARES_SHIFT | qp.connection
+    flow.turn = (dst - src + npus) % npus << packet.SHARES_SHIFT | qp.connection
 
 
 @inline
@@ -311,7 +417,7 @@ def load_message(world, pair, size_bytes):
     node = np.int64(qp.npu)
     full = full_packet_bytes(net)
     flow.remaining_bytes = float(wire)
-    # 0: a message of one packet takes no turns (turns.py)
+    # 0: a message of one packet takes no turns (rates.py)
     flow.packet_bytes = float(full) if packets > 1 else 0.0
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop, use = flows.hop[h], flows.hop_use[h]
@@ -333,11 +439,11 @@ def load_message(world, pair, size_bytes):
                 # so that a weight, which is rounded, changes nothing on an idle path
                 if use.share == WHOLE:
                     flow.remaining_bytes = np.float64(on_link) * WHOLE / hop.weight
-            node = end_of(net.tx[link].meta)
+            node = packet.end_of(net.tx[link].meta)
     psb = share_psb(net, np.int64(qp.port), 0, qp.shares)
     slowest_psb = slowest_ps / full
     # slower than every link: the mover of the sender limits the message, so no hop is the slowest
-    if qp.shares > SHARE_UNITS and psb > slowest_psb:
+    if qp.shares > packet.SHARE_UNITS and psb > slowest_psb:
         slowest, slowest_psb = np.int64(-1), psb
         flow.remaining_bytes = float(wire)
     cap = UNITS_PER_PS / psb
@@ -388,7 +494,7 @@ def latency_of(world, pair, size_bytes, packets, slowest_hop, slowest_psb):
         else:
             last_ps += of_full if before and packets > 1 else on_last_link_ps
             full_ps += of_full
-        node = end_of(net.tx[link].meta)
+        node = packet.end_of(net.tx[link].meta)
     if packets > 1:
         last_ps = max(last_ps, full_ps + on_last_link_ps)
     return fixed + np.int64(last_ps + 0.5)
