@@ -53,12 +53,10 @@ class Forked:
         return self.returncode
 
     def send_signal(self, number):
-        """Send a signal, unless the process has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self):
-        """Kill it, unless it has ended."""
         self.send_signal(signal.SIGKILL)
 
 

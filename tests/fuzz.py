@@ -23,7 +23,6 @@ NO_TESTS = 5
 
 
 def with_examples(folder):
-    """Test files below a folder that have random examples."""
     return sorted(path for path in folder.rglob("test_*.py") if "\n@given(" in path.read_text(encoding="utf-8"))
 
 

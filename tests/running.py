@@ -6,5 +6,4 @@ from nadi.simulation.run import execute
 
 
 def simulate(config):
-    """Return the finished run of a configuration."""
     return execute(Resolver(config).plan(), NoProgress())

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import budgets, durations, fuzz, samples
-from tests.durations import Durations
 
 
 class Cache(dict):
@@ -30,7 +29,7 @@ def report(name, duration_s, when="call", passed=True, **marks):
 
 def run(cache, *reports):
     """A run of tests, and how it ends."""
-    found, session = Durations(cache), SimpleNamespace(exitstatus=pytest.ExitCode.OK)
+    found, session = durations.Durations(cache), SimpleNamespace(exitstatus=pytest.ExitCode.OK)
     for each in reports:
         found.pytest_runtest_logreport(each)
     found.pytest_sessionfinish(session)

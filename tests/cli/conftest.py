@@ -48,7 +48,6 @@ class Commands:
 
 @pytest.fixture
 def nadi(capsys, monkeypatch):
-    """Run commands in this process."""
     for name in ("NADI_DEBUG", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     return Commands(capsys)

@@ -1,12 +1,9 @@
 """What a run cannot mean is said, and what takes more memory than is free, or more than a day, is refused."""
 
-import json
-
 import pytest
 
 from nadi import et
 from nadi.simulation.assembly import resource_checks
-from nadi.simulation.assembly.resource_checks import available_bytes
 from nadi.workload.collectives import AlgorithmChoice
 
 ALL_REDUCE = et.CollectiveCommType.ALL_REDUCE
@@ -20,23 +17,6 @@ def warnings(nadi, run, *arguments):
     assert [warning for warning in said if f"warning: {warning}" not in shown] == []
     assert said or "warning:" not in shown
     return said
-
-
-def test_remote_memory_is_not_modelled(nadi, write_run, tmp_path):
-    def nodes(*places):
-        load = [et.mem_node(i, "l", et.NodeType.MEM_LOAD_NODE, 4096, tensor_loc=loc) for i, loc in enumerate(places)]
-        return [*load, et.comp_node(99, "c", duration_micros=1)]
-
-    run = write_run([nodes(0, 2, 1), nodes(0, 0), nodes(2)], '[memory]\nbandwidth = "1TB/s"\n')
-    (said,) = warnings(nadi, run)
-    assert said.startswith("3 trace nodes on 2 NPUs")
-    assert f"first in {tmp_path / 'trace.0.et'}: node 1" in said
-    assert "treated as local" in said
-    modelled = "--set", "memory.remote=npu", "--set", "memory.remote_bandwidth=1GB/s"
-    assert warnings(nadi, run, *modelled) == []
-    out = tmp_path / "out"
-    nadi.ok("run", run, "-q", "--out", out)
-    assert json.loads((out / "summary.json").read_text())["warnings"] == [said]
 
 
 def test_collectives_that_start_at_ever_other_offsets(nadi, write_run):
@@ -66,8 +46,6 @@ GB = 10**9
 
 @pytest.fixture
 def free(monkeypatch):
-    """Have the machine's memory be as much as is set."""
-
     def have(size_bytes):
         monkeypatch.setattr(resource_checks, "available_bytes", lambda: size_bytes)
 
@@ -81,25 +59,25 @@ def write(folder, path, text):
 
 
 def test_memory_is_what_machine_and_control_groups_have(tmp_path):
-    assert available_bytes(tmp_path) is None
+    assert resource_checks.available_bytes(tmp_path) is None
     write(tmp_path, "proc/meminfo", "MemTotal: 64000 kB\nMemFree: 100 kB\nMemAvailable: 2000 kB\n")
-    assert available_bytes(tmp_path) == 2000 * 1024
+    assert resource_checks.available_bytes(tmp_path) == 2000 * 1024
     write(tmp_path, "proc/self/cgroup", "0::/a/job\n")
     write(tmp_path, "sys/fs/cgroup/a/job/memory.max", "max\n")
     write(tmp_path, "sys/fs/cgroup/a/job/memory.current", "1\n")
-    assert available_bytes(tmp_path) == 2000 * 1024
+    assert resource_checks.available_bytes(tmp_path) == 2000 * 1024
     write(tmp_path, "sys/fs/cgroup/a/memory.max", "1000000\n")
     write(tmp_path, "sys/fs/cgroup/a/memory.current", "900000\n")
     write(tmp_path, "sys/fs/cgroup/a/memory.stat", "anon 500000\ninactive_file 300000\n")
-    assert available_bytes(tmp_path) == 400_000
+    assert resource_checks.available_bytes(tmp_path) == 400_000
     write(tmp_path, "proc/self/cgroup", "4:memory:/slurm/1\n3:cpu:/x\n")
     write(tmp_path, "sys/fs/cgroup/memory/slurm/1/memory.limit_in_bytes", "70000\n")
     write(tmp_path, "sys/fs/cgroup/memory/slurm/1/memory.usage_in_bytes", "90000\n")
-    assert available_bytes(tmp_path) == 0
+    assert resource_checks.available_bytes(tmp_path) == 0
 
 
 def test_this_machine_says_something():
-    assert available_bytes() > 2**20
+    assert resource_checks.available_bytes() > 2**20
 
 
 SMALL_RING = "ring:npus=4,rate=100Gbps"

@@ -18,6 +18,7 @@ from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.simulation.closed_forms.lone_message import train
 from nadi.simulation.run import run_program
+from tests.closed_forms import form_of_all
 from tests.parallel.waiting import add_a_knot
 from tests.samples import pairwise
 
@@ -42,9 +43,8 @@ def test_a_ring_all_reduce_by_hand():
     graph = topologies.build("ring:npus=8,rate=400Gbps,delay=500ns")
     program = workload.collective_program("all-reduce", 8, 8 << 20, "ring")
     step_ps = 256 * (4096 + 82) * WIRE_PS / 400e9 + 500e3
-    played, formula = (
-        _closed_form(graph, program, "all-reduce", "ring", IsolatedCollectives(most)) for most in (None, 0)
-    )
+    one = ("all-reduce", "ring")
+    played, formula = (form_of_all(graph, program, *one, isolated=IsolatedCollectives(most)) for most in (None, 0))
     assert played == (14 * step_ps, True)
     assert formula == (pytest.approx(14 * step_ps), False)
 
@@ -53,9 +53,8 @@ def test_what_takes_long_gets_its_formula():
     graph = topologies.build("rail-optimised:npus=8")
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
     one = ("all-reduce", "nccl:algo=tree")
-    exact, enough, estimate = (
-        _closed_form(graph, program, *one, IsolatedCollectives(most)) for most in (None, 10**5, 9)
-    )
+    played = [IsolatedCollectives(most) for most in (None, 10**5, 9)]
+    exact, enough, estimate = (form_of_all(graph, program, *one, isolated=each) for each in played)
     assert exact == enough
     assert exact.is_simulated
     assert not estimate.is_simulated
@@ -66,23 +65,9 @@ def test_it_is_played_once(monkeypatch):
     graph = topologies.build("rail-optimised:npus=8")
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
     one, played = ("all-reduce", "nccl:algo=tree"), IsolatedCollectives()
-    first = _closed_form(graph, program, *one, played)
+    first = form_of_all(graph, program, *one, isolated=played)
     monkeypatch.setattr("nadi.simulation.closed_forms.isolated.IdleFabric.time_ps", None)
-    assert _closed_form(graph, program, *one, played) == first
-
-
-def _closed_form(graph, program, kind, algorithm, played):
-    return closed_form(
-        graph,
-        program,
-        Settings(),
-        kind=kind,
-        algorithm=algorithm,
-        schedule=int(program.node_schedule[0]),
-        members=np.arange(graph.npus),
-        size_bytes=int(program.node_bytes[0]),
-        isolated=played,
-    )
+    assert form_of_all(graph, program, *one, isolated=played) == first
 
 
 EVEN = ["ring:npus=6", "switch:npus=8,rate=400Gbps"]
@@ -103,7 +88,7 @@ def test_the_simulator_agrees(spec, kind, algorithm, tolerance, size):
     graph = topologies.build(spec)
     program = workload.collective_program(kind, graph.npus, size, algorithm)
     results = run_program(graph, program, Settings(record_nodes=False), NoProgress())
-    formula = _closed_form(graph, program, kind, algorithm, IsolatedCollectives(0))
+    formula = form_of_all(graph, program, kind, algorithm, isolated=IsolatedCollectives(0))
     assert results.finish_time_ps == pytest.approx(formula.time_ps, rel=tolerance)
 
 
@@ -121,7 +106,7 @@ OF_MANY = [("all-reduce", "ring"), ("all-gather", "ring"), ("all-to-all", "direc
 
 def formula_ps(graph, kind, algorithm, size):
     program = workload.collective_program(kind, graph.npus, size, algorithm, graph)
-    return _closed_form(graph, program, kind, algorithm, IsolatedCollectives(0)).time_ps
+    return form_of_all(graph, program, kind, algorithm, isolated=IsolatedCollectives(0)).time_ps
 
 
 @pytest.mark.parametrize("spec", [RAILS, LEAVES])

@@ -14,7 +14,6 @@ from nadi.errors import ConfigError
 from nadi.inputs import plug_ins
 from nadi.simulation import network_settings as fabric
 from nadi.simulation.assembly.reading import WorkReader
-from nadi.simulation.network_settings import network_settings
 from nadi.topologies.clusters import clusters, find
 from nadi.workload.collectives import choose, defaults_on
 from nadi.workload.collectives.nccl.generations import generations
@@ -50,27 +49,26 @@ def test_small_packets_fit_the_window_of_a_cluster(name, rule):
     refused."""
     given = [f"network.load_balancing={rule}", "network.mtu=1KiB"]
     network = network_section(given, name)
-    fabric.fitted(topologies.build(name), network_settings(network))
+    fabric.fitted(topologies.build(name), fabric.network_settings(network))
     assert network.window == (2 << 20 if rule == "ecmp" else 0)  # 0 = "auto"
     if rule != "ecmp":
         network = network_section([*given, "network.window=2MiB"], name)
         with pytest.raises(ConfigError, match="window: 2048 packets; expected at most 512"):
-            fabric.fitted(topologies.build(name), network_settings(network))
+            fabric.fitted(topologies.build(name), fabric.network_settings(network))
 
 
 @pytest.mark.parametrize("name", clusters())
 def test_every_cluster_makes_a_run_file(name, config):
     found = config(f'[topology]\ncluster = "{name}"\ngpus = 64\n')
     cluster = find(name)
-    written = tomllib.loads(
-        f"[network]\n{''.join(f'{k} = {json.dumps(v)}{chr(10)}' for k, v in cluster.network.items())}"
+    own = NetworkSection.model_validate(
+        tomllib.loads("".join(f"{k} = {json.dumps(v)}\n" for k, v in cluster.network.items()))
     )
-    own = NetworkSection.model_validate(written["network"])
     assert found.network == own
     assert {key: getattr(own, key) for key in cluster.network} != dict.fromkeys(cluster.network)
     assert found.system == SystemSection.model_validate(cluster.system)
     graph = topologies.build(found.topology.source())
-    settings = fabric.fitted(graph, network_settings(found.network, found.system))  # buffers hold what PFC needs
+    settings = fabric.fitted(graph, fabric.network_settings(found.network, found.system))  # buffers hold what PFC needs
     assert isinstance(settings, pdes.Settings)
     assert graph.npus == 64
 
@@ -78,7 +76,7 @@ def test_every_cluster_makes_a_run_file(name, config):
 @pytest.mark.parametrize("name", clusters())
 def test_windows_and_buffers_are_large_enough_for_the_whole_cluster(name):
     graph = topologies.build(f"{name}:gpus={find(name).most_gpus}")
-    settings = fabric.fitted(graph, network_settings(network_section([], name)))
+    settings = fabric.fitted(graph, fabric.network_settings(network_section([], name)))
     way = topologies.route(graph, 0, graph.npus - 1)
     round_trip_ps = 2 * int(graph.link_delay_ps[way].sum()) + 2 * len(way) * 150_000
     needed = int(graph.link_rate_bps[way].min()) / 8 * round_trip_ps / 1e12
@@ -197,12 +195,6 @@ def test_all_reduces_of_tpus_have_about_the_published_bandwidth(nadi):
     assert row["busbw_Bps"] == pytest.approx(268e9, rel=0.12)
 
 
-def test_names_are_offered_by_the_shell():
-    from nadi.cli.options import topology_names
-
-    assert topology_names("sel") == ["selene"]
-
-
 MINE = """
 gpu = "h100"
 gpus_per_host = 8
@@ -250,20 +242,8 @@ def test_a_cluster_is_a_file_or_a_name_with_parameters(nadi, mine):
     slower = nadi("run", *SMALL, "--cluster", "dgx-h100-superpod:rate=50Gbps", "-q").document
     assert found.document["finish_time_ps"] == pytest.approx(listed["finish_time_ps"], rel=0.02), "but for delays"
     assert slower["finish_time_ps"] > 1.1 * listed["finish_time_ps"]
-    plans = nadi(
-        "plan",
-        *SMALL[:2],
-        "--plan",
-        "tp4,dp4,gb16,seq256,mb1",
-        "--cluster",
-        mine,
-        "--gpus",
-        16,
-        "--confirm",
-        0,
-        "--json",
-    )
-    [answer] = plans.document["answers"].values()
+    plan = ("--plan", "tp4,dp4,gb16,seq256,mb1", "--cluster", mine, "--gpus", 16, "--confirm", 0, "--json")
+    [answer] = nadi("plan", *SMALL[:2], *plan).document["answers"].values()
     assert answer["cluster"] == "mine"
     assert nadi("topology", "show", f"{mine}:gpus=16", "--json").document["npus"] == 16
 
@@ -379,13 +359,8 @@ def test_tables_and_gpus_are_found_from_the_run_file(nadi, write_compute, tmp_pa
     assert end_ps(nadi, write_compute('gpu = "a100"\ntables = ["mine.csv"]')) == 777_000_000
     scaled = round(777_000_000 * 312 / 989.4)
     assert end_ps(nadi, write_compute('gpu = "h100"\ntables = ["mine.csv"]\nscale_from = "a100"')) == scaled
-    (tmp_path / "own.toml").write_text(_text_of("a100").replace('name = "a100"', 'name = "own"'))
+    (tmp_path / "own.toml").write_text(plug_ins.own_files("GPU")["a100"].read_text().replace('"a100"', '"own"', 1))
     assert end_ps(nadi, write_compute('gpu = "own.toml"')) == ComputeTimes(find_gpu("a100")).time_ps(OPERATOR)
-
-
-def _text_of(name):
-
-    return plug_ins.own_files("GPU")[name].read_text()
 
 
 def test_operators_need_a_gpu(nadi, write_compute):

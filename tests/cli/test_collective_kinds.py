@@ -24,8 +24,6 @@ MATRIX = np.array([[9, 1, 2, 3], [1, 9, 1, 1], [40, 1, 9, 0], [30, 0, 1, 9]]) * 
 
 @pytest.fixture
 def collective(nadi):
-    """Run it; gives the document."""
-
     def run(*arguments, topology=SWITCH):
         return nadi.ok("collective", "all-to-all-v", "-t", topology, "--json", "-q", *arguments).document
 
@@ -34,7 +32,6 @@ def collective(nadi):
 
 @pytest.fixture
 def matrix_file(tmp_path):
-    """MATRIX as CSV."""
     path = tmp_path / "bytes.csv"
     lines = [",".join(map(str, row)) for row in MATRIX.tolist()]
     path.write_text("# who sends, by row\n" + "\n\n".join(lines) + "  # the last\n")
@@ -133,9 +130,8 @@ def test_on_hosts_with_nvswitches_nccls_costs_are_the_default(nadi, collective, 
     """24 KiB on 8 A100 take as long with equal split sizes as an even all-to-all, not 0.15 us."""
     (tmp_path / "m.csv").write_text("\n".join([",".join(["3072"] * 8)] * 8))
     uneven = collective("--matrix", tmp_path / "m.csv", topology="dgx-a100:npus=8")["rows"]
-    even = nadi("collective", "all-to-all", "-t", "dgx-a100:npus=8", "--sizes", "24KiB", "--json", "-q").document[
-        "rows"
-    ]
+    command = "collective all-to-all -t dgx-a100:npus=8 --json -q --sizes"
+    even = nadi(*command.split(), "24KiB").document["rows"]
     assert [row["algorithm"] for row in (*even, *uneven)] == ["nccl", "nccl"]
     assert uneven[0]["time_ps"] == even[0]["time_ps"] > 7_200_000
     assert uneven[0]["ratio"] == 1
@@ -183,30 +179,16 @@ def test_traces_of_a_collective_run_beside_a_built_in(nadi, tmp_path):
             last = [2 * k + 1]
         et.write_trace(tmp_path / f"c.{me}.et", et.metadata(), nodes)
     algorithms = f"ring,custom:file={tmp_path}/c,custom:file={tmp_path}/c,size=50kB"
-    outcome = nadi(
-        "collective", "all-reduce", "-t", "ring:npus=4", "--sizes", "100000", "--algorithm", algorithms, "--json", "-q"
-    )
-    rows = outcome.document["rows"]
+    command = f"collective all-reduce -t ring:npus=4 --sizes 100000 --json -q --algorithm {algorithms}"
+    rows = nadi(*command.split()).document["rows"]
     assert rows[0]["time_ps"] == rows[1]["time_ps"] < rows[2]["time_ps"]
     assert rows[0]["closed_form_ps"] > 0
     assert rows[1]["closed_form_ps"] < rows[2]["closed_form_ps"]
 
 
-RINGS = "ring:npus={},rate=100Gbps,delay=1us"
-
-
 def test_closed_forms_alone_simulate_nothing(nadi, monkeypatch):
     """The same closed forms and bounds as beside a simulation, and bandwidths by them."""
-    arguments = (
-        "collective",
-        "all-reduce",
-        "-t",
-        RINGS.format(4),
-        "--sizes",
-        "1KiB,1MiB",
-        "--algorithm",
-        "ring,direct",
-    )
+    arguments = f"collective all-reduce -t {RING} --sizes 1KiB,1MiB --algorithm ring,direct".split()
     beside = nadi(*arguments, "-q", "--json").document["rows"]
     monkeypatch.setattr(measuring, "run_program", None)
     for fidelity in (("--fidelity", "closed-form"), ("--set", "network.fidelity=closed-form")):
@@ -227,7 +209,7 @@ def test_closed_forms_alone_simulate_nothing(nadi, monkeypatch):
 
 
 def test_a_fidelity_is_that_of_a_run_file(nadi):
-    arguments = ("collective", "all-reduce", "-t", RINGS.format(4), "--sizes", "64KiB", "-q", "--json")
+    arguments = ("collective", "all-reduce", "-t", RING, "--sizes", "64KiB", "-q", "--json")
     by_option = nadi(*arguments, "--fidelity", "analytical").document
     assert by_option == nadi(*arguments, "--set", "network.fidelity=analytical").document
     assert by_option["network"]["fidelity"] == "analytical"
@@ -260,17 +242,7 @@ def test_a_long_row_is_announced_before_it_runs(nadi, monkeypatch, sizes, expect
     """Also with -q. The first row is predicted from a calibration, further ones from those before."""
     monkeypatch.setattr(measuring, "LONG_S", 0.0)
     monkeypatch.setattr("nadi.studies.collectives.measuring.MIN_MEASURED_WORK", 20.0)
-    arguments = (
-        "collective",
-        "all-reduce",
-        "-t",
-        RINGS.format(4),
-        "--sizes",
-        sizes,
-        "--set",
-        "network.mtu=1KiB",
-        "-q",
-    )
+    arguments = f"collective all-reduce -t {RING} --sizes {sizes} --set network.mtu=1KiB -q".split()
     lines = nadi(*arguments).err.splitlines()
     assert len(lines) == len(expected)
     for line, row in zip(lines, nonempty(expected), strict=True):

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from nadi import et, workload
-from nadi.et import decoder
 from nadi.launching.progress import NoProgress
 from nadi.pdes.core.jit import jit_enabled
 from nadi.studies.benchmarks import bench, trace_decoding
-from nadi.studies.benchmarks.bench import joint_rate
 from nadi.studies.collectives.options import parse_sizes
 from tests.nonempty import nonempty
 
@@ -96,7 +94,7 @@ def test_doctor(nadi):
 def test_two_side_by_side_are_done_when_both_are():
     """1,000 packet-hops each; the better round takes 4 s, though each alone was once done in 2 s."""
     figures = [{"packet_hops": 1000, "walls_s": walls} for walls in ([2.0, 4.0], [5.0, 2.0])]
-    assert joint_rate(figures) == 2000 / 4
+    assert bench.joint_rate(figures) == 2000 / 4
 
 
 def test_two_workers_against_one(monkeypatch):
@@ -131,7 +129,7 @@ def test_two_workers_against_one(monkeypatch):
 
 @pytest.fixture
 def of_any_size(monkeypatch):
-    monkeypatch.setattr(decoder, "MIN_KERNEL_BYTES", 0)
+    monkeypatch.setattr(et.decoder, "MIN_KERNEL_BYTES", 0)
 
 
 @pytest.mark.usefixtures("of_any_size")
@@ -145,7 +143,7 @@ def test_what_is_measured_is_what_was_written(tmp_path, kind):
     assert min(found[f"{name}nodes_per_s"] for name in ("", "kept_", "protobuf_")) > 0
     assert found["peak_rss_bytes"] >= found["rss_before_bytes"] > 0
     if jit_enabled():
-        assert decoder.decoded(path) is not None
+        assert et.decoder.decoded(path) is not None
 
 
 def test_the_bench_of_traces(nadi, monkeypatch):
@@ -173,24 +171,10 @@ def test_figures_are_those_of_both_runs():
 
 @pytest.mark.parametrize(("other", "code", "text"), [("a1", 0, "a1, equal"), ("b2", 1, "a1, but b2 by all packets")])
 def test_digests_that_differ_end_with_code_1(nadi, monkeypatch, other, code, text):
-    figures = {
-        "model": "m",
-        "plan": "p",
-        "cluster": "c",
-        "runs": 1,
-        "packet_hops": 10,
-        "exact_s": 1.0,
-        "off_s": 2.0,
-        "ratio": 2.0,
-        "episodes_simulated": 1,
-        "episodes_replayed": 2,
-        "episode_hops": 3,
-        "replayed_hops": 6,
-        "record_bytes": 7,
-        "digest": "a1",
-        "digest_off": other,
-        "same_digest": other == "a1",
-    }
+    counts = ("runs", "packet_hops", "episodes_simulated", "episodes_replayed", "episode_hops", "replayed_hops")
+    figures = dict.fromkeys((*counts, "exact_s", "off_s", "ratio", "record_bytes"), 1)
+    figures |= {"model": "m", "plan": "p", "cluster": "c"}
+    figures |= {"digest": "a1", "digest_off": other, "same_digest": other == "a1"}
     monkeypatch.setattr(bench, "run_reuse_bench", lambda *_, **__: figures)
     outcome = nadi("bench", "reuse", "-q")
     assert outcome.code == code

@@ -22,7 +22,6 @@ OTHERS = {("system", "collectives")}  # algorithms; the engine's setting of that
 
 
 def engine_keys():
-    """Section and field of every key that is a setting of the engine."""
     found = {}
     for section in ("network", "system", "engine"):
         for key, field in nonempty(RunConfig.model_fields[section].annotation.model_fields.items()):
@@ -60,7 +59,6 @@ def test_workers_have_the_defaults_of_the_run_file():
 
 
 def options(group, path=()):
-    """Every option of every command, with its default."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from options(command, (*path, name))

@@ -204,20 +204,10 @@ CLOSED = {"network.fidelity": "closed-form"}
 RATED = {"compute.peak_flops": "1TFLOPS", "memory.bandwidth": "1TB/s"}
 EXAMPLES = [
     *((CLOSED, key) for key in ("load_balancing", "queue_limit", "congestion_control", "class_weights", "rto")),
-    (CLOSED, "selective_repeat"),
-    (CLOSED, "cnp_interval"),
-    (CLOSED, "system.rendezvous"),
-    ({"network.fidelity": "analytical"}, "mtu"),
-    ({"network.fidelity": "analytical"}, "system.collectives_in_flight"),
-    ({}, "resolution"),
-    ({}, "flowlet_gap"),
-    ({}, "cnp_interval"),
-    ({}, "detection_time"),
-    ({}, "reorder"),
-    ({}, "congestion"),
-    ({}, "system.rendezvous_control"),
-    ({}, "system.scheduling"),
-    ({}, "workload.framework"),
+    *((CLOSED, key) for key in ("selective_repeat", "cnp_interval", "system.rendezvous")),
+    *(({"network.fidelity": "analytical"}, key) for key in ("mtu", "system.collectives_in_flight")),
+    *(({}, key) for key in ("resolution", "flowlet_gap", "cnp_interval", "detection_time", "reorder", "congestion")),
+    *(({}, key) for key in ("system.rendezvous_control", "system.scheduling", "workload.framework")),
     ({"network.ecn": False}, "ecn_kmin"),
     ({"network.pfc": False}, "pfc_headroom"),
     ({"network.switch": "output-queued"}, "buffer"),
@@ -318,12 +308,7 @@ def test_a_collective_names_them(nadi):
     ],
 )
 def test_a_seed_without_a_random_choice(fidelity, spec, matters):
-    sections = {
-        "workload": {"traces": "none"},
-        "topology": {"spec": spec},
-        "network": {"fidelity": fidelity},
-        "engine": {"seed": 5},
-    }
-    config = RunConfig.model_validate(sections).with_named({"engine.seed"})
+    sections = {"workload": {"traces": "none"}, "topology": {"spec": spec}, "network": {"fidelity": fidelity}}
+    config = RunConfig.model_validate(sections | {"engine": {"seed": 5}}).with_named({"engine.seed"})
     said = Effects(config, graph=topologies.build(spec)).without().sentence()
     assert ("[engine] seed (needs packets, or several equally short ways" in said) != matters

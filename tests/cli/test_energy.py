@@ -6,24 +6,7 @@ import tomllib
 import numpy as np
 import pytest
 
-from nadi import et
-from nadi.energy import (
-    BASES,
-    DEFAULT_TABLE,
-    NPU_TIMES,
-    PORTS,
-    PortUse,
-    Usage,
-    bill,
-    bill_document,
-    gpu_cost,
-    port_uses,
-    read_table,
-    shares,
-    table_documentation,
-    table_numbers,
-    usd_per_hour,
-)
+from nadi import energy, et
 from nadi.insight.metrics import metrics_of
 from nadi.insight.runs import Run, energy_of
 from nadi.reports.text.energy import energy_facts, plain, usd_text
@@ -67,7 +50,6 @@ SECOND_PS = 10**12
 
 @pytest.fixture
 def table(tmp_path):
-    """The path of a table of round numbers."""
     path = tmp_path / "round.toml"
     path.write_text(ROUND)
     return path
@@ -75,8 +57,6 @@ def table(tmp_path):
 
 @pytest.fixture
 def finished(nadi, write_run, tmp_path):
-    """A run of these traces on this fabric."""
-
     def run(traces, topology, text=""):
         nadi.ok("run", write_run(traces, text, topology), "--out", tmp_path / "out", "-q")
         return Run(tmp_path / "out")
@@ -86,10 +66,10 @@ def finished(nadi, write_run, tmp_path):
 
 def test_one_npu_and_one_link_by_hand(table):
     """2 s, of which 1 of compute, 0.5 of communication, 0.3 of memory, 0.2 idle; 1 GB over a NIC of 200 Gb/s."""
-    times = dict(zip(NPU_TIMES, (1.0, 0.5, 0.3, 0.2), strict=True))
+    times = dict(zip(energy.NPU_TIMES, (1.0, 0.5, 0.3, 0.2), strict=True))
     npu_ps = {name: seconds * SECOND_PS for name, seconds in times.items()}
-    usage = Usage("", 1, 2.0 * SECOND_PS, npu_ps, {"nic": PortUse(1, 200e9, 1e9, 1)}, steps=4, tokens=1e6)
-    found = bill(usage, read_table(table))
+    usage = energy.Usage("", 1, 2.0 * SECOND_PS, npu_ps, {"nic": energy.PortUse(1, 200e9, 1e9, 1)}, steps=4, tokens=1e6)
+    found = energy.bill(usage, energy.read_table(table))
     joules = {part.name: (part.static_J, part.per_bit_J) for part in found.parts}
     assert joules == {
         "GPUs: compute": (100.0, 0.0),
@@ -106,7 +86,7 @@ def test_one_npu_and_one_link_by_hand(table):
     assert found.electricity_usd == pytest.approx(machines * 1.5 / 3.6e6 * 0.1)
     assert found.gpu_hours == pytest.approx(2 / 3600)
     assert found.usd == found.gpu_usd == pytest.approx(3.6 * 2 / 3600)
-    whole = bill_document(usage, found)
+    whole = energy.bill_document(usage, found)
     assert whole["step"] == {"steps": 4, "energy_J": found.joules / 4, "cost_usd": found.usd / 4}
     assert whole["million_tokens"]["cost_usd"] == pytest.approx(found.usd)
     assert sum(part["J"] for part in whole["parts"]) == pytest.approx(whole["energy_J"])
@@ -169,7 +149,7 @@ def shares_of(spec):
     """Shares of the links between switches, by the names of their ends without numbers."""
     graph = build(spec)
     is_npu = np.arange(graph.nodes) < graph.npus
-    share = shares(graph.link_src, graph.link_dst, is_npu, graph.link_rate_bps)
+    share = energy.shares(graph.link_src, graph.link_dst, is_npu, graph.link_rate_bps)
     found = {}
     for link, (src, dst) in nonempty(enumerate(zip(graph.link_src.tolist(), graph.link_dst.tolist(), strict=True))):
         if min(src, dst) < graph.npus:
@@ -200,7 +180,7 @@ def test_links_between_switches_of_one_tier_count_whole():
     graph.add_named_switches([f"switch {number}" for number in range(3)], latency_ps=0)
     graph.add_cables([0, 1, 2, 3, 4, 5], [3, 4, 5, 4, 5, 3], [10**9] * 3 + [10**11] * 3, [1000] * 6)
     made = graph.graph()
-    assert np.all(shares(made.link_src, made.link_dst, np.arange(6) < 3, made.link_rate_bps) == 1)
+    assert np.all(energy.shares(made.link_src, made.link_dst, np.arange(6) < 3, made.link_rate_bps) == 1)
 
 
 def test_shares_of_three_tiers():
@@ -213,17 +193,17 @@ def test_shares_of_three_tiers():
         graph.add_cables([a] * count, [b] * count, [rate] * count, [delay] * count)
     made = graph.graph()
     is_npu = np.arange(made.nodes) < 2
-    share = shares(made.link_src, made.link_dst, is_npu, made.link_rate_bps)
+    share = energy.shares(made.link_src, made.link_dst, is_npu, made.link_rate_bps)
     ends = {(a, b): set() for a, b in ((2, 3), (3, 2), (3, 4), (4, 3))}
     for link, pair in enumerate(zip(made.link_src.tolist(), made.link_dst.tolist(), strict=True)):
         if pair in ends:
             ends[pair].add(float(share[link]))
     assert ends == {(2, 3): {0.25}, (3, 2): {0.25}, (3, 4): {0.5}, (4, 3): {0.5}}
-    uses, unused = port_uses(
+    uses, unused = energy.port_uses(
         made.link_src, made.link_dst, is_npu, is_npu & False, made.link_rate_bps, np.zeros(made.links)
     )
     # the leaf's ports alone: the others serve no NPU and sent nothing
-    assert uses["switch_port"] == PortUse(2 + 8 * 0.25, 4 * rate, 0.0, 10)
+    assert uses["switch_port"] == energy.PortUse(2 + 8 * 0.25, 4 * rate, 0.0, 10)
     assert unused == 2
 
 
@@ -282,23 +262,23 @@ def test_a_message_of_closed_forms_by_hand(finished, table):
 
 
 def test_the_gpu_is_found_by_name(tmp_path):
-    table = read_table()
-    assert gpu_cost(table, "h100")[0] == gpu_cost(table, "/somewhere/H100.toml")[0] == "h100"
-    assert gpu_cost(table, "")[0] == gpu_cost(table, "unheard-of")[0] == "other"
+    table = energy.read_table()
+    assert energy.gpu_cost(table, "h100")[0] == energy.gpu_cost(table, "/somewhere/H100.toml")[0] == "h100"
+    assert energy.gpu_cost(table, "")[0] == energy.gpu_cost(table, "unheard-of")[0] == "other"
     own = tmp_path / "own.toml"
     own.write_text("[gpus.mine]\ntdp_W = 50.0\nusd = 8766.0\nyears = 2.0\nused = 0.5\n")
-    name, cost = gpu_cost(read_table(own), "mine")
+    name, cost = energy.gpu_cost(energy.read_table(own), "mine")
     assert name == "mine"
-    assert usd_per_hour(cost) == pytest.approx(1.0)  # over 2 * 8,766 h, half of which it works
+    assert energy.usd_per_hour(cost) == pytest.approx(1.0)  # over 2 * 8,766 h, half of which it works
 
 
 def test_an_owned_gpu_pays_its_electricity(table, tmp_path):
     owned = tmp_path / "owned.toml"
     owned.write_text(ROUND.replace("usd_per_hour = 3.6", "usd = 8766.0\nyears = 1"))
-    usage = Usage(
+    usage = energy.Usage(
         "", 1, 3600.0 * SECOND_PS, {"compute": 3600.0 * SECOND_PS, "communication": 0, "memory": 0, "idle": 0}, {}
     )
-    rented, bought = (bill(usage, read_table(path)) for path in (table, owned))
+    rented, bought = (energy.bill(usage, energy.read_table(path)) for path in (table, owned))
     assert rented.electricity_usd == bought.electricity_usd == pytest.approx(0.11 * 1.5 * 0.1)
     assert (rented.usd, bought.usd) == (pytest.approx(3.6), pytest.approx(1.0 + 0.0165))
 
@@ -311,45 +291,45 @@ def test_a_network_with_a_price_by_hand(table, tmp_path):
     for row, usd in prices.items():
         text = text.replace(f"[{row}]\n", f"[{row}]\nusd = {usd}\n")
     owned.write_text(text + "[network_life]\nyears = 4.0\nused = 0.5\n")
-    npu_ps = dict.fromkeys(NPU_TIMES, 0.0) | {"compute": 3600.0 * SECOND_PS}
-    ports = {"nic": PortUse(1, 200e9, 1e9, 1), "switch_port": PortUse(0.5, 200e9, 1e9, 1)}
-    usage = Usage("", 1, 3600.0 * SECOND_PS, npu_ps, ports)
-    found, without = bill(usage, read_table(owned)), bill(usage, read_table(table))
+    npu_ps = dict.fromkeys(energy.NPU_TIMES, 0.0) | {"compute": 3600.0 * SECOND_PS}
+    ports = {"nic": energy.PortUse(1, 200e9, 1e9, 1), "switch_port": energy.PortUse(0.5, 200e9, 1e9, 1)}
+    usage = energy.Usage("", 1, 3600.0 * SECOND_PS, npu_ps, ports)
+    found, without = energy.bill(usage, energy.read_table(owned)), energy.bill(usage, energy.read_table(table))
     assert found.network_price_usd == pytest.approx(2 * 300 + 2 * 50 + 2 * 150 + 2 * 50)
     assert found.network_usd == pytest.approx(found.network_price_usd / (4 * 8766 * 0.5))
     assert (without.network_price_usd, without.network_usd, without.usd) == (0, 0, found.usd - found.network_usd)
-    assert bill_document(usage, found)["network_usd"] == found.network_usd
+    assert energy.bill_document(usage, found)["network_usd"] == found.network_usd
     assert without.usd == pytest.approx(3.6)
-    shown = dict(energy_facts(bill_document(usage, found)))
+    shown = dict(energy_facts(energy.bill_document(usage, found)))
     assert shown["network"] == f"{usd_text(found.network_usd)} of its price of $1,100.00, in the cost"
-    assert "network" not in dict(energy_facts(bill_document(usage, without)))
+    assert "network" not in dict(energy_facts(energy.bill_document(usage, without)))
 
 
 def test_every_number_says_where_it_is_from():
     """And has a range, unless its maker says it; the page has all of them as they are."""
-    table = read_table()
-    found = dict(table_numbers(table))
+    table = energy.read_table()
+    found = dict(energy.table_numbers(table))
     assert found.keys() == table.sources.keys()
-    written = tomllib.loads(DEFAULT_TABLE.read_text())
+    written = tomllib.loads(energy.DEFAULT_TABLE.read_text())
     rows = {key: row for key, row in written.items() if key not in ("gpus", "sources", "ranges")}
     of_rows = {f"{name}.{key}" for name, row in rows.items() for key in row if key != "rate"}
     assert set(found) == of_rows | {f"gpus.{gpu}.{key}" for gpu, row in written["gpus"].items() for key in row}
-    assert set(rows) - {"power", "host", "facility"} == {row for rows in PORTS.values() for row in rows}
+    assert set(rows) - {"power", "host", "facility"} == {row for rows in energy.PORTS.values() for row in rows}
     for path, value in nonempty(found.items()):
         basis = table.sources[path].partition(":")[0]
-        assert basis in BASES, path
+        assert basis in energy.BASES, path
         assert basis in ("published", "derived") or path in table.ranges, path
         if path in table.ranges:
             least, most = table.ranges[path]
             assert least <= value <= most
             assert least < most
-    assert set(re.findall(r"^\| `(\S+)` \|", table_documentation(), re.MULTILINE)) == set(found)
+    assert set(re.findall(r"^\| `(\S+)` \|", energy.table_documentation(), re.MULTILINE)) == set(found)
 
 
 def test_a_table_stands_over_the_default(tmp_path):
     own = tmp_path / "own.toml"
     own.write_text("[facility]\npue = 1.1\n")
-    ours, default = read_table(own), read_table()
+    ours, default = energy.read_table(own), energy.read_table()
     assert ours.facility.pue == 1.1
     assert ours.facility.usd_per_kWh == default.facility.usd_per_kWh
     assert ours.gpus == default.gpus
@@ -364,7 +344,7 @@ def test_the_command_and_the_run_file(nadi, finished, step, table, tmp_path):
     text = nadi("energy", run.folder).out
     for words in ("GPUs: compute", "switch ports", "data centre (PUE)", "round.toml over the default table"):
         assert words in text
-    other = nadi("energy", run.folder, "--table", DEFAULT_TABLE, "--json").document
+    other = nadi("energy", run.folder, "--table", energy.DEFAULT_TABLE, "--json").document
     assert other["energy_J"] != found["energy_J"]
     assert "usd_per_kWh" in nadi("energy", "--show-table").out
     for arguments in ((), (tmp_path / "none",), (run.folder, "--table", tmp_path / "none.toml")):

@@ -135,10 +135,7 @@ def test_a_run_and_its_pages_say_how_far_to_trust_it(nadi, tmp_path, work, names
         et.write_trace(tmp_path / "trace.et", et.metadata(), work)
         work = {"traces": str(tmp_path / "trace.et")}
     run = package.simulate(
-        workload=work,
-        topology={"cluster": "small-a100", "gpus": 4},
-        network={"fidelity": "flow"},
-        out=tmp_path / "run",
+        workload=work, topology={"cluster": "small-a100", "gpus": 4}, network={"fidelity": "flow"}, out=tmp_path / "run"
     )
     assert [bar["class_name"] for bar in run.summary["error_bars"]] == names
     pages = {

@@ -27,8 +27,6 @@ def compute(number, micros, *after):
 
 @pytest.fixture
 def ran(write_run, tmp_path):
-    """What nodes, a list for each NPU, do on a fabric; as a Run."""
-
     def run(nodes, rate="100Gbps", more=NETWORK, leaves=1, name="out"):
         fabric = FABRIC.format(leaves, len(nodes) // leaves, rate)
         return package.simulate(write_run(nodes, more, fabric), out=tmp_path / name)

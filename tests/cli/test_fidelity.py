@@ -140,12 +140,8 @@ def test_a_message_begins_when_it_is_posted(nadi, write_run, tmp_path):
 
     nodes = [[et.send_node(1, "s", 0, 1, 8192, 0)], [et.recv_node(1, "r", 0, 1, 8192, 0)]]
     more = 'send_latency = "2us"\nacknowledged = true\nendpoint_delay = "7ns"\n'
-    nadi(
-        "run",
-        write_run(nodes, f"[network]\n{more}", 'spec = "ring:npus=2,rate=400Gbps,delay=500ns"'),
-        "--out",
-        tmp_path / "out",
-    )
+    run = write_run(nodes, f"[network]\n{more}", 'spec = "ring:npus=2,rate=400Gbps,delay=500ns"')
+    nadi("run", run, "--out", tmp_path / "out")
     (flow,) = pq.read_table(tmp_path / "out" / "flows.parquet").to_pylist()
     assert (flow["start_ps"], flow["finish_ps"], flow["slowdown"]) == (0, 2_000_000 + PLAIN_STEP_PS, 1.0)
     done_ps = pq.read_table(tmp_path / "out" / "nodes.parquet")["finish_ps"].to_pylist()

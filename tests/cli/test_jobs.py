@@ -19,7 +19,6 @@ PLAIN = '[[jobs]]\nname = "a"\ntraces = "step"\n[[jobs]]\nname = "b"\ntraces = "
 
 @pytest.fixture
 def write(tmp_path, write_step):
-    """Write traces of four ranks and a run file with these jobs."""
     write_step(1 << 18)
 
     def to(jobs=PLAIN, topology=LEAVES, more=""):
@@ -159,7 +158,6 @@ ONE_UPLINK = LEAVES.replace("uplinks=4", "uplinks=1")
 
 @pytest.fixture
 def shared(nadi, write, tmp_path):
-    """Results of two jobs that share the links of a spine."""
     nadi.ok("run", write(SHARED, ONE_UPLINK), "--set", "output.alone=true", "--out", tmp_path / "shared")
     return tmp_path / "shared"
 
@@ -224,10 +222,8 @@ def test_a_run_of_jobs_is_read_again(shared):
     assert work.program.jobs.npus_of(1).tolist() == [1, 5, 9, 13]
 
 
-@pytest.mark.parametrize("command", ["explain", "timeline"])
-def test_other_commands_take_runs_of_jobs(nadi, shared, tmp_path, command):
-    more = ["-o", tmp_path / "timeline.pftrace"] if command == "timeline" else []
-    nadi.ok(command, shared, *more)
+def test_timelines_take_runs_of_jobs(nadi, shared, tmp_path):
+    nadi.ok("timeline", shared, "-o", tmp_path / "timeline.pftrace")
 
 
 def test_wrong_traces_name_the_job(nadi, write, tmp_path):
@@ -256,11 +252,10 @@ def write_beside(write, write_step):
 
 
 def jobs_of(folder):
-    return json.loads((folder / "summary.json").read_text())["jobs"]
+    return summary_of(folder)["jobs"]
 
 
 def flows_of(folder, *columns):
-    """Columns of flows.parquet, ordered by sender, receiver and start."""
     rows = pq.read_table(folder / "flows.parquet", columns=["src", "dst", "start_ps", *columns]).to_pylist()
     return sorted(tuple(row.values()) for row in rows)
 

@@ -97,10 +97,7 @@ def test_effects_know_the_keys(run_file):
     ("keys", "complaint"),
     [
         ('speed = "medium"', "[network] speed: found 'medium'; expected 'fast' or 'slow'"),
-        (
-            "pause = -1",
-            "[network] pause: -1 is not a time; expected a number >= 0 and a unit, as 500ns or 1us",
-        ),
+        ("pause = -1", "[network] pause: -1 is not a time; expected a number >= 0 and a unit, as 500ns or 1us"),
         ('sped = "slow"', "[network] sped: unknown key; nearest known key: speed"),
     ],
 )

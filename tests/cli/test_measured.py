@@ -32,8 +32,6 @@ def program(npu, npus=4):
 
 @pytest.fixture
 def finished(nadi, write_run, tmp_path):
-    """A run of `program` on a ring; gives the folder of results."""
-
     def run(out="out", topology=RING):
         (tmp_path / "groups.json").write_text('{"even": [0, 1], "odd": [2, 3]}')
         text = ANALYTICAL
@@ -46,7 +44,6 @@ def finished(nadi, write_run, tmp_path):
 
 
 def times_of(run):
-    """(start, duration) in picoseconds of every node of a run, by NPU and id."""
     table = pq.read_table(run / "nodes.parquet").to_pydict()
     return {
         (npu, node): (start, finish - start)

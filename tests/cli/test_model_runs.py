@@ -41,7 +41,6 @@ ON = ("--cluster", "dgx-h100-superpod", "--fidelity", "closed-form", "--quiet", 
 
 @pytest.fixture
 def model(tmp_path):
-    """A small model in a file."""
     file = tmp_path / "small.toml"
     file.write_text(MODEL)
     return file
@@ -49,8 +48,6 @@ def model(tmp_path):
 
 @pytest.fixture
 def run_file(model, tmp_path):  # noqa: ARG001 - its file
-    """Write a run file of that model."""
-
     def write(workload=f'model = "small.toml"\nplan = "{PLAN}"', topology='cluster = "dgx-h100-superpod"', text=""):
         file = tmp_path / "run.toml"
         file.write_text(f"[workload]\n{workload}\n[topology]\n{topology}\n{text}")
@@ -230,8 +227,6 @@ _PLANS = {
 
 @pytest.fixture
 def tiny(tmp_path):
-    """A model file with or without experts."""
-
     def write(plan):
         path = tmp_path / "tiny.toml"
         path.write_text(_MODEL + (_EXPERTS if "ep" in plan else ""))
@@ -273,8 +268,6 @@ _TIMES = ("mean_ps", "p50_ps")
 
 @pytest.fixture
 def served(tmp_path):
-    """A model file."""
-
     def write(kind):
         path = tmp_path / "tiny.toml"
         path.write_text(_PARTS[kind])
@@ -285,8 +278,6 @@ def served(tmp_path):
 
 @pytest.fixture
 def run_of(nadi, tmp_path):
-    """Run the traces; the document."""
-
     def run(fidelity, folder="traces", groups="", pace=""):
         file = tmp_path / "run.toml"
         named = f'pace = "{pace}"\n' if pace else ""

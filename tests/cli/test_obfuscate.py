@@ -35,7 +35,6 @@ def key_file(tmp_path):
 
 @pytest.fixture
 def trained(tmp_path):
-    """A trace set with pipeline, tensor and data parallelism."""
     (tmp_path / "small.toml").write_text(MODEL)
     traces = generate(find(str(tmp_path / "small.toml")), parallel_plan("tp2,pp2,dp2,gb8"))
     return write_set(tmp_path / "trained", traces, "secretmodel")
@@ -43,8 +42,6 @@ def trained(tmp_path):
 
 @pytest.fixture
 def simulated(nadi):
-    """Picoseconds of traces on a fabric, collectives at their closed forms."""
-
     def simulate(traces, fabric, *settings):
         words = [f"--set=workload.traces={traces}", f"--set=topology.spec={fabric}"]
         words += [f"--set={setting}" for setting in settings]

@@ -42,7 +42,6 @@ FABRIC = "ring:npus=4,rate=100Gbps,delay=500ns"
 
 
 def reads(path):
-    """Return whether a module reads a section of a configuration."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute) and node.attr in SECTIONS:
             holder = node.value
@@ -58,7 +57,6 @@ def test_few_modules_read_configurations():
 
 
 def takers(path):
-    """Yield the functions of a module with a parameter that is a configuration, or several."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef):
             given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]

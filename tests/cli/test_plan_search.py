@@ -43,8 +43,6 @@ def model(tmp_path):
 
 @pytest.fixture
 def answer(nadi, model):
-    """The answer of a search on four GPUs."""
-
     def ask(*more):
         return next(iter(nadi.ok("plan", "--model", model, "--gpus", 4, *_ON, *more).document["answers"].values()))
 

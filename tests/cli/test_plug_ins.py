@@ -62,14 +62,12 @@ def copied(folder, kind, name):
 
 
 def written(folder, name, **changed):
-    """A run file with Nadi's own plug-ins but those that are changed."""
     path = folder / f"{name}.toml"
     path.write_text(RUN.format(**{key: own for key, (_, own) in OWN.items()} | changed))
     return path
 
 
 def run(nadi, path, *options):
-    """Run a run file; gives its digest."""
     out = path.with_suffix("")
     nadi.ok("run", path, "--out", out, "-q", *options)
     return json.loads((out / "summary.json").read_text())["digest"]
@@ -77,7 +75,6 @@ def run(nadi, path, *options):
 
 @pytest.fixture
 def copies(tmp_path):
-    """The names of copies of all plug-ins of a run."""
     return {key: copied(tmp_path, kind, name) for key, (kind, name) in OWN.items()}
 
 
@@ -148,47 +145,6 @@ def test_kernels_are_kept_by_the_content_of_their_file(nadi, tmp_path, copies, m
     control.write_text(f"import beside\n{control.read_text()}")
     run(nadi, path)
     assert not is_kept(), "an edit of the imported file would go unnoticed"
-
-
-@pytest.mark.parametrize(
-    ("kind", "key", "text", "complaint"),
-    [
-        (
-            "balancing",
-            "load_balancing",
-            "def pick(world_address): return 0",
-            "pick has 1 parameters; expected a hook of 7",
-        ),
-        (
-            "discipline",
-            "discipline",
-            "def pick(world_address, link, classes): return 0",
-            "TypeError: pick lacks the decorator @hook",
-        ),
-        ("balancing", "load_balancing", "x = 1", "no pick; expected a load balancing with pick"),
-        (
-            "algorithm",
-            "",
-            "def plan(kind, members): pass",
-            "no KINDS; expected a collective algorithm with plan and KIN",
-        ),
-        (
-            "topology",
-            "",
-            "def build(arguments, name): pass",
-            "no Arguments; expected a topology with Arguments and buil",
-        ),
-        ("partitioner", "partitioner", "", "no assign; expected a partition method with assign"),
-        ("schedule", "plan", "", "no Pipeline; expected a pipeline schedule with Pipeline"),
-    ],
-)
-def test_a_wrong_file_is_refused_in_one_line(nadi, tmp_path, kind, key, text, complaint):
-    (tmp_path / "wrong.py").write_text(text)
-    refused = nadi("run", written(tmp_path, "run", **{kind: "wrong.py"}), "-q")
-    (line,) = refused.err.splitlines()
-    assert refused.code == 2
-    assert complaint in line
-    assert f"{key}: " in line
 
 
 def test_a_wrong_kind_of_word_is_explained(nadi, tmp_path, copies):

@@ -72,8 +72,8 @@ def lose():
     def callback():
         os.kill(os.getpid(), signal.SIGINT)
     ctypes.CFUNCTYPE(None)(callback)()
-    from nadi.launching.progress import Silence
-    Silence()(None)
+    from nadi.launching.progress import NoProgress
+    NoProgress().say("")
     print("not ended")
 cli._run = lambda arguments: lose()
 cli.entry_point()
@@ -123,20 +123,17 @@ def test_while_numba_is_imported(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", LINE)
 
 
-def test_one_that_python_loses_comes_again_where_the_run_shows_progress():
-    """Python loses it in a callback from C, as LLVM's while kernels are compiled."""
-    done = python(LOST)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", LINE)
+IN_KERNELS = {
+    "lost, and again where the run shows progress": LOST,
+    "lost, and not forgotten at the end": LOST.replace('    NoProgress().say("")\n', "    return 0\n"),
+    "half made, and cleaned up without a word": HALF_MADE,
+}
 
 
-def test_one_that_python_loses_is_not_forgotten_at_the_end():
-    done = python(LOST.replace("    Silence()(None)\n", "    return 0\n"))
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", LINE)
-
-
-def test_what_it_has_left_half_made_is_cleaned_up_without_a_word():
-    """As an object of LLVM's whose making it has stopped: its finalizer finds nothing to give back, and fails."""
-    done = python(HALF_MADE)
+@pytest.mark.parametrize("case", IN_KERNELS)
+def test_while_kernels_are_compiled(case):
+    """Python loses it in a callback from C, as LLVM's, whose half-made objects find nothing to give back, and fail."""
+    done = python(IN_KERNELS[case])
     assert (done.returncode, done.stdout, done.stderr) == (130, "", LINE)
 
 

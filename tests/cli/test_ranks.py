@@ -12,9 +12,7 @@ import pytest
 
 from nadi import et, workload
 from nadi.configuration.run_file import load_config
-from nadi.et import CollectiveCommType
 from nadi.insight import node_times, run_analysis
-from nadi.insight.run_analysis import analyse, analyse_rank, merge_ranks
 from nadi.launching import ranks
 from nadi.launching.ranks import RankGather
 from nadi.reports.run_folder import TABLES, summary, write_results
@@ -30,13 +28,7 @@ HYDRA = {"PMI_SIZE": "4", "PMI_RANK": "3"}
 MPIRUN = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "2", "PMIX_RANK": "2"}
 IN_JOB = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"}
 PROXY = IN_JOB | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}
-STEP = {
-    "SLURM_JOB_ID": "7",
-    "SLURM_NTASKS": "8",
-    "SLURM_STEP_ID": "0",
-    "SLURM_STEP_NUM_TASKS": "4",
-    "SLURM_PROCID": "1",
-}
+STEP = IN_JOB | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "1"}
 OLD_STEP = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1"}
 
 MPICH = "MPICH Version:      5.0.2\nMPICH Device:       ch4:ucx ofi\nMPICH configure:    --with-device=ch4:ucx,ofi\n"
@@ -222,7 +214,7 @@ def simulation(write_run, step, tmp_path):
     nodes = [[et.comp_node(1, "forward", duration_micros=9 + npu // 2 * 3), *step[1:]] for npu in range(4)]
     for npu, name in enumerate(["7", "8", "7", "8"]):
         gather = et.coll_node(
-            5, f"gather of {npu % 2}", CollectiveCommType.ALL_GATHER, 4096 << npu % 2, pg_name=name, deps=[2]
+            5, f"gather of {npu % 2}", et.CollectiveCommType.ALL_GATHER, 4096 << npu % 2, pg_name=name, deps=[2]
         )
         nodes[npu].append(gather)
     nodes[0].append(et.send_node(6, "to 3", 0, 3, 100, 5))
@@ -282,7 +274,7 @@ def check_equal(found, wanted):
 def test_ranks_find_and_write_what_one_does(simulation, rank_of_npu, most_rows, most_packets, tmp_path, monkeypatch):
     monkeypatch.setattr(node_times, "_MAX_ROWS", most_rows)  # of a block
     monkeypatch.setattr(run_analysis, "_MAX_PACKETS", most_packets)  # that are played for closed forms
-    wanted = analyse(simulation)
+    wanted = run_analysis.analyse(simulation)
     whole, merged = tmp_path / "whole", tmp_path / "merged"
     whole.mkdir()
     merged.mkdir()
@@ -294,8 +286,8 @@ def test_ranks_find_and_write_what_one_does(simulation, rank_of_npu, most_rows, 
             return values if rank == 0 else None
 
         own = share_of(simulation, rank_of_npu, rank, exchange)
-        parts = gather(analyse_rank(own, exchange))
-        found = parts and merge_ranks(own, parts)
+        parts = gather(run_analysis.analyse_rank(own, exchange))
+        found = parts and run_analysis.merge_ranks(own, parts)
         write_results(own, found, merged if rank == 0 else None, RankGather(exchange, gather))
         return found, own
 

@@ -61,16 +61,9 @@ def test_every_picture_says_what_it_shows(sections):
 
 
 def test_terms_are_explained(sections):
-    facts = [
-        fact
-        for section in sections.values()
-        for part in section.parts
-        if isinstance(part, Facts)
-        for fact in part.facts
-    ]
-    assert all(fact.why for fact in nonempty(facts))
-    tables = [part for section in sections.values() for part in section.parts if isinstance(part, Table)]
-    for table in nonempty(tables):
+    parts = [part for section in sections.values() for part in section.parts]
+    assert all(fact.why for part in parts if isinstance(part, Facts) for fact in nonempty(part.facts))
+    for table in nonempty(part for part in parts if isinstance(part, Table)):
         assert all(len(row) == len(table.headings) for row in nonempty(table.rows))
 
 
@@ -134,7 +127,6 @@ def large(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(large):
-    """Its report as it is made."""
     return report.report(large)
 
 
@@ -142,14 +134,10 @@ def whole(large):
 def lowered(monkeypatch):
     """Every threshold from which on a report puts things together or leaves them out."""
     for module, names in (
-        (report_times, ("MAX_GROUPS",)),
-        (report_times, ("MAX_NPUS", "STRETCHES")),
-        (report_times, ("MAX_COLLECTIVES", "MAX_POINTS")),
-        (fabric, ("MAX_MARKS", "MAX_LINES")),
-        (fabric, ("MAX_LINES", "MAX_ROWS")),
+        (report_times, ("MAX_GROUPS", "MAX_NPUS", "STRETCHES", "MAX_COLLECTIVES", "MAX_POINTS")),
+        (fabric, ("MAX_MARKS", "MAX_LINES", "MAX_ROWS")),
         (network_page, ("MAX_LINKS", "MAX_POINTS", "MAX_PORTS")),
-        (report, ("MAX_PIECES",)),
-        (report, ("MAX_WORKERS",)),
+        (report, ("MAX_PIECES", "MAX_WORKERS")),
     ):
         for name in names:
             monkeypatch.setattr(module, name, FEW)
@@ -202,7 +190,6 @@ def test_the_page_is_small_and_has_few_points(whole):
 
 @pytest.fixture
 def copied(large, tmp_path):
-    """The run with each message many times."""
     folder = tmp_path / "many"
     shutil.copytree(large.folder, folder)
     pq.write_table(pa.concat_tables([large.flows] * COPIES), folder / "flows.parquet")

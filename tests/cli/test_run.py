@@ -8,28 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from nadi import et
-from nadi.et import CollectiveCommType
 from nadi.insight.runs import Run
 from nadi.reports.pages.report import engine_section
 from nadi.reports.run_folder import TABLES
 from nadi.simulation import run as simulation
 from nadi.simulation.assembly import resource_checks
-
-SUMMARY_KEYS = {
-    *(
-        "finish_time_ps",
-        "npus",
-        "trace_nodes",
-        "flows",
-        "packets",
-        "packet_hops",
-        "events",
-        "windows",
-        "ranks",
-        "threads",
-    ),
-    *("wall_s", "setup_s", "packet_hops_per_s", "peak_rss_bytes", "digest", "network", "version", "config"),
-}
 
 
 def files(folder):
@@ -44,7 +27,7 @@ def test_report_and_files(nadi, write_run, step, tmp_path):
     assert outcome.out.endswith(f"results: {tmp_path / 'out'}\n")
     assert files(tmp_path / "out") == sorted(["summary.json", *(f"{table}.parquet" for table in (*TABLES, "workers"))])
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert set(summary) >= SUMMARY_KEYS
+
     assert summary["trace_nodes"] == 16
     assert summary["bytes_sent"] == summary["bytes_received"] + summary["bytes_dropped"]
     assert summary["config"]["network"]["mtu"] == "4KiB"
@@ -66,10 +49,7 @@ def test_times_are_those_of_the_closed_form(nadi, write_run, step, tmp_path):
     assert collectives[0]["busbw_Bps"] == pytest.approx(1.5 * collectives[0]["algbw_Bps"])
     nodes = pq.read_table(tmp_path / "out" / "nodes.parquet").to_pylist()
     assert [n["name"] for n in nodes[:4]] == ["forward", "grads 1", "backward", "grads 2"]
-    assert [(n["start_ps"], n["finish_ps"]) for n in nodes[:2]] == [
-        (0, 10**7),
-        (10**7, 10**7 + 6 * ring_step_ps),
-    ]
+    assert [(n["start_ps"], n["finish_ps"]) for n in nodes[:2]] == [(0, 10**7), (10**7, 10**7 + 6 * ring_step_ps)]
     flows = pq.read_table(tmp_path / "out" / "flows.parquet")
     assert flows.num_rows == 2 * 6 * 4
     links = pq.read_table(tmp_path / "out" / "links.parquet").to_pydict()
@@ -120,7 +100,7 @@ def test_roofline_and_memory(nadi, write_run, tmp_path):
 def test_groups_and_messages(nadi, write_run, tmp_path):
     (tmp_path / "groups.json").write_text('{"7": [0, 2], "8": [1, 3]}')
     names = ["7", "8", "7", "8"]
-    all_gather = CollectiveCommType.ALL_GATHER
+    all_gather = et.CollectiveCommType.ALL_GATHER
     nodes = [[et.coll_node(1, "gather", all_gather, 4096, pg_name=name)] for name in names]
     nodes[0].append(et.send_node(2, "to 3", 0, 3, 100, 5))
     nodes[3].append(et.recv_node(2, "from 0", 0, 3, 100, 5))
@@ -155,17 +135,6 @@ def test_a_failure_keeps_the_results_of_an_earlier_run(nadi, write_run, step, tm
     before = files(tmp_path / "out")
     assert nadi("run", run, "--set", "topology.spec=ring:npus=2").code == 2
     assert files(tmp_path / "out") == before
-
-
-@pytest.mark.parametrize("kind", ["all_gather", "all_reduce", "all_to_all", "reduce_scatter"])
-@pytest.mark.parametrize("npus", [4, 8, 16])
-def test_microbenchmarks_of_others(nadi, tmp_path, shared_data, kind, npus):
-    traces = shared_data / "chakra" / "microbenchmarks" / kind / f"{npus}npus_1MB" / kind
-    run = tmp_path / "run.toml"
-    run.write_text(f'[workload]\ntraces = "{traces}"\n[topology]\nspec = "ring:npus={npus},rate=50GB/s"\n')
-    summary = nadi("run", run, "--json", "-q").document
-    assert summary["trace_nodes"] == npus
-    assert summary["finish_time_ps"] > 0
 
 
 @pytest.mark.parametrize("name", ["gpt_fsdp8", "dense_dp2tp2pp2"])
@@ -279,14 +248,8 @@ def test_incast_takes_what_the_receivers_link_needs(nadi, tmp_path):
 def test_every_pattern_runs_at_every_fidelity(nadi, tmp_path, arguments):
     nadi.ok("workload", "traffic", *arguments, "-o", tmp_path)
     for fidelity in ("packet", "analytical"):
-        done = run(
-            nadi,
-            tmp_path,
-            "leaf-spine:npus=8,hosts_per_leaf=4,spines=2,rate=400Gbps,delay=500ns",
-            "--set",
-            f"network.fidelity={fidelity}",
-        )
-        assert done["finish_time_ps"] > 0
+        fabric = "leaf-spine:npus=8,hosts_per_leaf=4,spines=2,rate=400Gbps,delay=500ns"
+        assert run(nadi, tmp_path, fabric, "--fidelity", fidelity)["finish_time_ps"] > 0
 
 
 def test_poisson_says_what_it_offers(nadi, tmp_path):

@@ -64,8 +64,6 @@ def folders(sets, tmp_path):
 
 @pytest.fixture
 def simulated(nadi):
-    """Picoseconds of a trace set, collectives at their closed forms."""
-
     def simulate(traces):
         words = [f"--set={setting}" for setting in (f"workload.traces={traces}", f"topology.spec={FABRIC}")]
         return nadi.ok("run", *words, "--fidelity", "closed-form", "--quiet", "--json").document["finish_time_ps"]

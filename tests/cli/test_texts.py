@@ -14,28 +14,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from nadi import et
+from nadi import et, terminal
 from nadi.cli.commands import command_line
 from nadi.cli.main import main
-from nadi.et import CollectiveCommType
 from nadi.inputs import shown
 from nadi.inputs.units import parse_bytes, parse_time
 from nadi.reports.pages import COLOURS, series_style
-from nadi.terminal import (
-    FittedTable,
-    TableColumn,
-    Terminal,
-    amount_text,
-    buffer_text,
-    facts,
-    in_page,
-    in_unit,
-    plain,
-    rate_text,
-    size_text,
-    time_text,
-    time_unit,
-)
 from tests.docs.pages import DOCS
 from tests.nonempty import nonempty
 
@@ -49,7 +33,7 @@ def evil(tmp_path):
     """A run file in whose folder all that can have a name has a bad one."""
     folder = tmp_path / EVIL.replace("/", "|")
     folder.mkdir()
-    grads = CollectiveCommType.ALL_REDUCE
+    grads = et.CollectiveCommType.ALL_REDUCE
     for npu in range(4):
         nodes = [
             et.comp_node(1, EVIL, duration_micros=1),
@@ -78,9 +62,9 @@ def test_what_is_shown():
     assert shown("a\nb\rc\x00\x7f\x9b") == r"a\nb\rc\x00\x7f\x9b"
     assert shown("a\nb", lines=True) == "a\nb"
     assert shown(os.fsdecode(b"caf\xe9")) == r"caf\xe9"
-    assert in_page("<b>\x1b") == r"&lt;b&gt;\x1b"
-    assert plain("µ → ─ é", "ascii") == r"u -> - \xe9"
-    assert plain("µ → é", "latin-1") == "µ -> é"
+    assert terminal.in_page("<b>\x1b") == r"&lt;b&gt;\x1b"
+    assert terminal.plain("µ → ─ é", "ascii") == r"u -> - \xe9"
+    assert terminal.plain("µ → é", "latin-1") == "µ -> é"
 
 
 def test_every_command_shows_names_as_they_are(nadi, evil):
@@ -136,7 +120,7 @@ def test_pages_hold_no_html_of_names(nadi, evil):
 
 def test_a_console_takes_text_as_it_is():
     stream = io.StringIO()
-    Terminal(file=stream, width=200).print(EVIL, "a\nb")
+    terminal.Terminal(file=stream, width=200).print(EVIL, "a\nb")
     assert stream.getvalue() == f"{SHOWN} a\nb\n"
 
 
@@ -243,12 +227,12 @@ def test_what_is_the_fault_of_the_world_is_no_defect(nadi, monkeypatch, error, c
 
 
 COLUMNS = (
-    TableColumn("link", form="name"),
-    TableColumn("rate", 2),
-    TableColumn("sent", 1),
+    terminal.TableColumn("link", form="name"),
+    terminal.TableColumn("rate", 2),
+    terminal.TableColumn("sent", 1),
     "busy",
-    TableColumn("longest queue", 3),
-    TableColumn("what", 4, "text"),
+    terminal.TableColumn("longest queue", 3),
+    terminal.TableColumn("what", 4, "text"),
 )
 ROWS = (
     ("pod 0 spine 12 → pod 1 leaf 3 [red]", "100 Gb/s", "401.89 MB", "48.8%", "4.18 kB", "a few words that may wrap"),
@@ -257,7 +241,7 @@ ROWS = (
 
 
 def made():
-    table = FittedTable("a title of some length", *COLUMNS)
+    table = terminal.FittedTable("a title of some length", *COLUMNS)
     for row in ROWS:
         table.add_row(*row)
     return table
@@ -307,7 +291,7 @@ def test_where_nothing_more_can_go_digits_continue_on_the_next_line():
 
 
 def test_facts_wrap_their_prose():
-    text = printed(facts("", [("longest path", "6 hops"), ("balance", "3.2, events of the busiest part")]), 40)
+    text = printed(terminal.facts("", [("longest path", "6 hops"), ("balance", "3.2, events of the busiest part")]), 40)
     assert [line.rstrip() for line in text.splitlines()] == [
         " longest path  6 hops",
         " balance       3.2, events of the",
@@ -317,7 +301,7 @@ def test_facts_wrap_their_prose():
 
 def test_rows_must_have_a_cell_for_each_column():
     with pytest.raises(ValueError, match="1 cells for 2 columns"):
-        FittedTable("", "a", "b").add_row("1")
+        terminal.FittedTable("", "a", "b").add_row("1")
 
 
 RING = "ring:npus=4,rate=100Gbps,delay=1us"
@@ -360,25 +344,25 @@ def test_tables_that_are_too_wide_say_so(nadi, write_run, step, monkeypatch):
 
 
 def test_units_are_those_of_the_median():
-    assert [time_unit([ps]).name for ps in (1, 999, 10**6 - 1, 10**6, 10**9, 10**12)] == [
+    assert [terminal.time_unit([ps]).name for ps in (1, 999, 10**6 - 1, 10**6, 10**9, 10**12)] == [
         *("ns", "ns", "ns"),
         *("µs", "ms", "s"),
     ]
-    assert time_unit([0, 0, 5 * 10**9]).name == "ms"
-    assert time_unit([1, 2 * 10**6, 3 * 10**12]).name == "µs"
-    assert time_unit([0]).name == time_unit([]).name == "µs"
+    assert terminal.time_unit([0, 0, 5 * 10**9]).name == "ms"
+    assert terminal.time_unit([1, 2 * 10**6, 3 * 10**12]).name == "µs"
+    assert terminal.time_unit([0]).name == terminal.time_unit([]).name == "µs"
 
 
 def test_small_times_keep_two_digits():
-    ms = time_unit([10**9])
-    assert [in_unit(ps, ms) for ps in (40_146_587_000, 1_234_567 * 10**6, 10**7, 4_989_000, 12, 0)] == [
-        *("40.147", "1,234.567", "0.010", "0.0050", "0.000000012", "0.000"),
+    ms = terminal.time_unit([10**9])
+    assert [terminal.in_unit(ps, ms) for ps in (40_146_587_000, 1_234_567 * 10**6, 10**7, 4_989_000, 12, 0)] == [
+        *("40.147", "1,234.567", "0.010", "0.0050", "0.000000012", "0.000")
     ]
 
 
 @given(st.integers(1, 2**62))
 def test_times_read_back(time_ps):
-    number, unit = time_text(time_ps).split()
+    number, unit = terminal.time_text(time_ps).split()
     assert parse_time(f"{number.replace(',', '')}{unit}") == pytest.approx(time_ps, rel=5e-6)
     whole = number.partition(".")[0].replace(",", "")
     assert unit == "s" or len(whole) <= 4
@@ -386,18 +370,23 @@ def test_times_read_back(time_ps):
 
 @given(st.integers(1, 2**62))
 def test_sizes_read_back_exactly(size):
-    assert parse_bytes(size_text(size).replace(" ", "")) == size
-    assert parse_bytes(buffer_text(size).replace(" ", "")) == pytest.approx(size, rel=6e-3)
+    assert parse_bytes(terminal.size_text(size).replace(" ", "")) == size
+    assert parse_bytes(terminal.buffer_text(size).replace(" ", "")) == pytest.approx(size, rel=6e-3)
 
 
 def test_quantities():
-    assert [rate_text(bps) for bps in (25_600 * 10**9, 100 * 10**9, 429_496_729_600, 1)] == [
-        *("25.6 Tb/s", "100 Gb/s", "429.497 Gb/s", "1 b/s"),
+    assert [terminal.rate_text(bps) for bps in (25_600 * 10**9, 100 * 10**9, 429_496_729_600, 1)] == [
+        *("25.6 Tb/s", "100 Gb/s", "429.497 Gb/s", "1 b/s")
     ]
-    assert [size_text(size) for size in (1 << 16, 1 << 30, 8, 1_500_000)] == ["64 KiB", "1 GiB", "8 B", "1.5 MB"]
-    assert [buffer_text(size) for size in (1 << 21, 33_578_496, 0)] == ["2 MiB", "33.58 MB", "0 B"]
-    assert amount_text(401_890_000) == "401.89 MB"
-    assert time_text(0) == "0 s"
+    assert [terminal.size_text(size) for size in (1 << 16, 1 << 30, 8, 1_500_000)] == [
+        "64 KiB",
+        "1 GiB",
+        "8 B",
+        "1.5 MB",
+    ]
+    assert [terminal.buffer_text(size) for size in (1 << 21, 33_578_496, 0)] == ["2 MiB", "33.58 MB", "0 B"]
+    assert terminal.amount_text(401_890_000) == "401.89 MB"
+    assert terminal.time_text(0) == "0 s"
 
 
 def lab(colour):

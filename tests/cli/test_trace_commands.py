@@ -141,7 +141,6 @@ b -1 7000 ALLREDUCE 65536 7000 ALLREDUCE 65536 6000 ALLREDUCE 131072 0
 
 @pytest.fixture
 def finish(nadi, write_run):
-    """When a run of traces ends, in picoseconds."""
     run = write_run([], text='[system.collectives]\nall-reduce = "ring"\n')
 
     def of(prefix):
@@ -276,11 +275,7 @@ def test_a_step_of_tensor_parallel_training_takes_as_long_simulated(nadi, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("script", "says"),
-    [
-        ("raise SystemExit(3)", "has ended with code 3"),
-        ("pass", "no step was recorded"),
-    ],
+    ("script", "says"), [("raise SystemExit(3)", "has ended with code 3"), ("pass", "no step was recorded")]
 )
 def test_what_cannot_be_collected_is_one_line(nadi, tmp_path, script, says):
     outcome = nadi("trace", "collect", "-o", tmp_path / "out", "--", sys.executable, "-c", script)

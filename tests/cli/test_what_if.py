@@ -14,14 +14,13 @@ import pytest
 
 import nadi as package
 from nadi import et
-from nadi.et import CollectiveCommType
 from nadi.insight.explanation import explain
 from tests.nonempty import nonempty
 
 MIB = 1 << 20
 RELATIVE, OF_RUN = 0.1, 0.005
 """The error that docs/explanation/explain.md states."""
-ALL_TO_ALL, ALL_REDUCE = CollectiveCommType.ALL_TO_ALL, CollectiveCommType.ALL_REDUCE
+ALL_TO_ALL, ALL_REDUCE = et.CollectiveCommType.ALL_TO_ALL, et.CollectiveCommType.ALL_REDUCE
 
 
 class Scenario(NamedTuple):

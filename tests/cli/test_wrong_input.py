@@ -19,19 +19,16 @@ from nadi.configuration.effects import CONDITIONS
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
-from nadi.et import CollectiveCommType
 from nadi.inputs import limits as quantities
-from nadi.inputs.limits import MAX_EQUAL_MESSAGES
 from nadi.pdes import workers
 from nadi.pdes.construction.fabric import MAX_RTO_PS
 from nadi.pdes.core import packet
 from nadi.pdes.core import state as engine
-from nadi.pdes.core.packet import BYTES_BITS
 from nadi.pdes.nic.control import ECHO_MASK
 from nadi.pdes.nic.port import MAX_BACKOFF
 from tests.nonempty import nonempty
 
-ALL_REDUCE = CollectiveCommType.ALL_REDUCE
+ALL_REDUCE = et.CollectiveCommType.ALL_REDUCE
 
 
 def reduce(size=1024, **more):
@@ -96,11 +93,7 @@ CASES = {
     "numbers of SimAI": ("1 2 3 4\n" + "1" * 60_000 + "x", "trace show FILE", "expected a Chakra trace"),
     "a long key": (f"{LONG_KEY} = 1\n", "run FILE", "a dotted key of more than 64 parts"),
     "a long key of a fabric": (f"[{LONG_KEY}]\n", "topology show FILE", "a dotted key of more than 64 parts"),
-    "a long key on the command line": (
-        RUN,
-        f"run FILE --set {LONG_KEY[:100_000]}a=1",
-        "expected section.key=value",
-    ),
+    "a long key on the command line": (RUN, f"run FILE --set {LONG_KEY[:100_000]}a=1", "expected section.key=value"),
     "nested JSON": ("[" * 100_000, "trace convert FILE --from json -o OUT", "character 1"),
     "digits of a rate": ("", f"topology show ring:npus=4,rate={'9' * 5000}Gbps", "rate"),
     "digits of a size": ("", f"collective all-reduce -t ring:npus=4 --sizes {'9' * 5000}", "is not a size"),
@@ -179,14 +172,12 @@ SMALL = ("-1", '"-1ns"', '"1bps"', '"0.1ps"', "nan", "-inf")
 
 
 def kinds_of(annotation):
-    """The types of a key, without what validates them."""
     if typing.get_origin(annotation) in {typing.Annotated, typing.Union, UnionType}:
         return [kind for argument in typing.get_args(annotation) for kind in kinds_of(argument)]
     return [annotation] if isinstance(annotation, type) else []
 
 
 def numbers():
-    """Every key that takes numbers, sizes, rates or times."""
     for section, field in RunConfig.model_fields.items():
         model = field.annotation
         for key, known in (
@@ -241,9 +232,9 @@ def test_what_a_key_holds_fits_the_engine(tmp_path, section, key):
 def test_bounds_are_what_the_engine_holds():
     assert bounds.MAX_WIRE_BYTES == packet.MAX_WIRE_BYTES
     assert packet.HALF_PSN // 2 == bounds.MAX_WINDOW_PACKETS
-    assert bounds.MAX_COLLECTIVES_IN_FLIGHT == MAX_EQUAL_MESSAGES
+    assert bounds.MAX_COLLECTIVES_IN_FLIGHT == quantities.MAX_EQUAL_MESSAGES
     assert (bounds.MAX_TELEMETRY_BUFFER_BYTES + 1).bit_length() - 1 == 64 - engine.TELEMETRY_QUEUE_SHIFT - 1
-    assert quantities.MAX_BYTES == (1 << BYTES_BITS) - 1
+    assert quantities.MAX_BYTES == (1 << packet.BYTES_BITS) - 1
     assert engine.MAX_NODES - 1 == quantities.MAX_NODES
     assert 2 * quantities.MAX_CABLES < engine.MAX_LINKS
     assert engine.LONGEST_RUN_PS + quantities.LONGEST_PS < engine.INF
@@ -256,7 +247,6 @@ def test_bounds_are_what_the_engine_holds():
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """A folder of results, and the run file."""
     from nadi import et
     from nadi.cli.main import main
 

@@ -12,7 +12,6 @@ import pytest
 
 from nadi import topologies
 from nadi.compiling import compiler, kernel_cache, machine_code
-from nadi.compiling.kernel_cache import KernelFolder
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.launching.ranks import ALONE
@@ -54,7 +53,6 @@ def of(monkeypatch):
 
 
 def settled(base):
-    """The folder's path and why it is another one."""
     folder, complaint = kernel_cache.settle(base, "name")
     return folder.path, complaint
 
@@ -302,7 +300,7 @@ def test_doctor_looks_into_the_folder(tmp_path, monkeypatch):
 def test_open_folders_are_closed_again(tmp_path):
     before = len([*Path("/proc/self/fd").iterdir()])
     for _ in range(100):
-        assert isinstance(kernel_cache.settle(tmp_path, "name")[0], KernelFolder)
+        assert isinstance(kernel_cache.settle(tmp_path, "name")[0], kernel_cache.KernelFolder)
     assert len([*Path("/proc/self/fd").iterdir()]) <= before + 1
 
 

@@ -42,7 +42,6 @@ print([code, *sorted({"numba", "scipy", "yaml"} & {*sys.modules})], file=sys.std
 
 @pytest.fixture
 def folder(tmp_path):
-    """With the machine code of `rehash`."""
     found, _ = kernel_cache.settle(tmp_path, "name")
     keep(rehash.py_func, found)
     return found

@@ -35,7 +35,6 @@ def near(x):
 
 
 def defaults(name):
-    """Values of a control's parameters by name."""
     return {own: parameter.default for own, parameter in parameters(name).items()}
 
 
@@ -140,7 +139,6 @@ class Sender(Pair):
 
 
 def story(name, seed):
-    """The words of the row after 400 events."""
     rng = random.Random(seed)  # noqa: S311
     pair = Pair(name, {"byte_counter_bytes": 3000} if name == "dcqcn" else {})
     now = 1000

@@ -11,7 +11,6 @@ SLOW = {"t_low_ps": 0, "t_high_ps": 10**12, "beta": 0.5, "alpha": 0.5, "min_rtt_
 
 
 def round_trips(sender, *micros):
-    """One packet each; the rate after each."""
     for micro in micros:
         sender.sent(0)
         sender.ack(0, rtt=round(micro * US))

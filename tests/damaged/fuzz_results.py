@@ -17,7 +17,6 @@ from tests.damaged.mutations import complaint, example, make_bases
 
 
 def main(arguments=None):
-    """Try all seeds; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.damaged.fuzz_results", description=__doc__)
     parser.add_argument("--files", type=int, default=10_000, help="number of examples")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first example")

@@ -64,11 +64,6 @@ class Example(NamedTuple):
 
 
 def make_bases(folder):
-    """Make the good inputs once.
-
-    Args:
-        folder: Path of an empty folder.
-    """
     traces = folder / "traces"
     _must("workload", "transformer", "--npus", 4, "--layers", 1, "--hidden", 256, "--heads", 4, "-o", traces)
     file = folder / "run.toml"
@@ -91,7 +86,6 @@ def _must(*arguments):
 
 
 def run(*arguments):
-    """Run a command in this process; returns its exit code, standard output and standard error."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([str(argument) for argument in arguments])

@@ -15,12 +15,10 @@ RECORDED = Path(__file__).with_name("recorded.json")
 
 
 def recorded():
-    """What was recorded: a dictionary for each run by name."""
     return json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
 
 
 def main(names):
-    """Record the runs of these names, or all."""
     before, known = recorded(), runs()
     absent = set() if (SHARED / "data").is_dir() else OF_SHARED_DATA
     if unknown := sorted(set(names) - known.keys()):

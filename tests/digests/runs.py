@@ -10,34 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi import pdes, workload
 from nadi.configuration.sections import NetworkSection
 from nadi.et import NodeType, mem_node
-from nadi.pdes import (
-    LinkFault,
-    NpuFault,
-    RunError,
-    Settings,
-    SharedBuffer,
-    balancing,
-    build_world,
-    congestion,
-    fidelity,
-    run,
-)
 from nadi.simulation.assembly import engine_inputs
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.mixed_fidelity import coupled_collectives
 from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build
-from nadi.workload import (
-    CollectiveSettings,
-    ComputeModel,
-    build_program,
-    collective_program,
-    hierarchical_program,
-    pairs_program,
-    uneven_program,
-)
 from nadi.workload.program.durations import RemoteMemory
 from tests.closed_forms import at_closed_forms
 from tests.fabric import scenarios as fabric_scenarios
@@ -93,15 +73,14 @@ def hashed_words(values):
 
 
 def packets(graph, program, settings, owner=None, threads=1):
-    """A run of packets."""
     try:
-        return Brought(run(build_world(graph, program, settings, owner), threads=threads))
-    except RunError as error:
+        return Brought(pdes.run(pdes.build_world(graph, program, settings, owner), threads=threads))
+    except pdes.RunError as error:
         return Brought(failure=str(error))
 
 
 def chosen(**settings):
-    return Settings(**(BASE | settings))
+    return pdes.Settings(**(BASE | settings))
 
 
 # Cases of the matrix, alone and divided
@@ -171,7 +150,7 @@ def controlled(control, switch, graph=None, **settings):
     return packets(
         graph or build(WIDE),
         incasts(),
-        chosen(switch=SharedBuffer(**switch), congestion_control=congestion.control(name, values), **own),
+        chosen(switch=pdes.SharedBuffer(**switch), congestion_control=pdes.congestion.control(name, values), **own),
     )
 
 
@@ -188,16 +167,16 @@ RESENT = {"rto_ps": 60 * US, "max_retries": 1000}
 
 
 def switched(program=None, spec=WIDE, switch=None, **settings):
-    shared = SharedBuffer(**(PAUSING | (switch or {})))
+    shared = pdes.SharedBuffer(**(PAUSING | (switch or {})))
     return packets(build(spec), program or incasts(30_000), chosen(switch=shared, **settings))
 
 
 def balanced(rule, *, shared=False, graph=None, **settings):
-    program = collective_program("all-to-all", 8, 100_000)
+    program = workload.collective_program("all-to-all", 8, 100_000)
     graph = graph or build(RAILS if rule == "rail" else WIDE)
-    own = {"load_balancing": balancing.balancing(rule), "flowlet_gap_ps": 300_000, "seed": 9} | settings
+    own = {"load_balancing": pdes.balancing.balancing(rule), "flowlet_gap_ps": 300_000, "seed": 9} | settings
     if shared:
-        own["switch"] = SharedBuffer(**PAUSING)
+        own["switch"] = pdes.SharedBuffer(**PAUSING)
     return packets(graph, program, chosen(**own))
 
 
@@ -205,8 +184,8 @@ def locked():
     """A circle of pauses."""
     graph = ring(5)
     switch = fabric_scenarios.buffer_of(graph, 4 * 4178, pfc_alpha=1.0)
-    own = {"load_balancing": balancing.balancing("static"), "switch": switch, "window_bytes": 2_000_000}
-    return packets(graph, fabric_scenarios.program(graph.npus, load(graph, 5)), Settings(**own))
+    own = {"load_balancing": pdes.balancing.balancing("static"), "switch": switch, "window_bytes": 2_000_000}
+    return packets(graph, fabric_scenarios.program(graph.npus, load(graph, 5)), pdes.Settings(**own))
 
 
 # Faults
@@ -224,8 +203,8 @@ def faulty(where, at_us, until_us=None, *, fault=None, spec=LEAVES, **settings):
     """An all-to-all while links are down, or have other keys of LinkFault."""
     graph = build(spec)
     ends = (at_us * US,) if until_us is None else (at_us * US, until_us * US)
-    links = [LinkFault(WHERE[where](graph), *ends, **(fault or {"down": True}))]
-    program = collective_program("all-to-all", graph.npus, 300_000)
+    links = [pdes.LinkFault(WHERE[where](graph), *ends, **(fault or {"down": True}))]
+    program = workload.collective_program("all-to-all", graph.npus, 300_000)
     own = {"rto_ps": 20 * US, "max_retries": 1000} | settings
     return packets(graph, program, chosen(faults=faults_of(graph, links, [], detection_ps=2 * US), **own))
 
@@ -236,7 +215,7 @@ def slow_npu():
         traces.collective([npu], 0, 9000, deps={npu: [traces.compute(npu, 4), traces.compute(npu, 2)]})
         traces.compute(npu, 5)
     graph = build(LEAVES)
-    npus = [NpuFault(1, 1 * US, 8 * US, slowdown=1.7), NpuFault(4, 0, slowdown=3.0)]
+    npus = [pdes.NpuFault(1, 1 * US, 8 * US, slowdown=1.7), pdes.NpuFault(4, 0, slowdown=3.0)]
     return packets(graph, traces.program(), chosen(faults=faults_of(graph, (), npus)))
 
 
@@ -258,8 +237,10 @@ def phased(scheduling, phases=1, splits=5):
     for turn in range(3):
         traces.collective(range(9), 0, 40_000 + 9000 * turn)
     with_priorities(traces)
-    how = CollectiveSettings({"all-reduce": f"grid:splits={splits}"})
-    program = build_program(traces.tables(), range(9), 9, {}, ComputeModel("trace"), how, fabric=graph)
+    how = workload.CollectiveSettings({"all-reduce": f"grid:splits={splits}"})
+    program = workload.build_program(
+        traces.tables(), range(9), 9, {}, workload.ComputeModel("trace"), how, fabric=graph
+    )
     own = chosen(phases_per_dimension=phases, scheduling=scheduling, concurrent_collectives=True)
     return packets(graph, program, own)
 
@@ -330,8 +311,10 @@ def launches():
         traces.collective(range(8), 0, 30_000 + turn)
         for npu in range(8):
             traces.compute(npu, 9 + (npu + turn) % 3)
-    how = CollectiveSettings({"all-reduce": "nccl:algo=ring,proto=ll,channels=2"})
-    program = build_program(traces.tables(), range(8), 8, {}, ComputeModel("trace"), how, fabric=graph)
+    how = workload.CollectiveSettings({"all-reduce": "nccl:algo=ring,proto=ll,channels=2"})
+    program = workload.build_program(
+        traces.tables(), range(8), 8, {}, workload.ComputeModel("trace"), how, fabric=graph
+    )
     return packets(graph, program, chosen(compute_slowdown=1.3, collectives_in_flight=2))
 
 
@@ -404,13 +387,13 @@ def remote():
             traces.nodes[npu].append(mem_node(traces._id(npu), "r", kind, 1000 * (1 + turn), tensor_loc=1))
             traces.memory(npu, 1)
         traces.collective([npu], 0, 9000)
-    compute = ComputeModel("trace", remote=RemoteMemory(latency_ps=2 * US, bandwidth_Bps=1e9))
-    program = build_program(traces.tables(), range(4), 4, {}, compute)
+    compute = workload.ComputeModel("trace", remote=RemoteMemory(latency_ps=2 * US, bandwidth_Bps=1e9))
+    program = workload.build_program(traces.tables(), range(4), 4, {}, compute)
     return packets(build("ring:npus=4,rate=100Gbps,delay=1us"), program, chosen())
 
 
 def at_ends(*, graph=None, program=None, settings=None, **ends):
-    model = fidelity.fidelity("packet", **ends)
+    model = pdes.fidelity.fidelity("packet", **ends)
     graph = graph or build(LEAVES)
     own = chosen(fidelity=model, seed=4, **(settings or {}))
     return packets(graph, program or mixed(graph.npus), own)
@@ -422,7 +405,7 @@ def overlapping(npus=8):
     groups = {"low": (0, 1, 2), "odd": (1, 3, 5, 7), "all but two": (0, 1, 2, 4, 5, 7)}
     for turn, name in enumerate(("odd", "low", "all but two", "", "low")):
         traces.collective(groups.get(name, range(npus)), 0, 20_000 + turn, name)
-    return traces.program(groups, CollectiveSettings({"all-reduce": "double-binary-tree"}))
+    return traces.program(groups, workload.CollectiveSettings({"all-reduce": "double-binary-tree"}))
 
 
 SELECTIVE = {"selective_repeat": True, "reorder_packets": 3}
@@ -434,8 +417,8 @@ UNORDERED = {"selective_repeat": True, "reorder_packets": 0}
 
 def whole(model, program=None, spec=LEAVES, settings=None, **parameters):
     graph = build(spec) if isinstance(spec, str) else spec
-    own = chosen(fidelity=fidelity.fidelity(model, **parameters), **(settings or {}))
-    return Brought(run(build_world(graph, program(graph) if program else mixed(graph.npus), own)))
+    own = chosen(fidelity=pdes.fidelity.fidelity(model, **parameters), **(settings or {}))
+    return Brought(pdes.run(pdes.build_world(graph, program(graph) if program else mixed(graph.npus), own)))
 
 
 def nccl_of(graph):
@@ -445,30 +428,33 @@ def nccl_of(graph):
     for name, members in groups.items():
         traces.collective(members, 0, 300_000, name)
     traces.collective(range(graph.npus), 0, 100_000)
-    how = CollectiveSettings({"all-reduce": "nccl:algo=ring,proto=simple,channels=3"})
+    how = workload.CollectiveSettings({"all-reduce": "nccl:algo=ring,proto=simple,channels=3"})
     npus = range(graph.npus)
-    return build_program(traces.tables(), npus, graph.npus, groups, ComputeModel("trace"), how, fabric=graph)
+    return workload.build_program(
+        traces.tables(), npus, graph.npus, groups, workload.ComputeModel("trace"), how, fabric=graph
+    )
 
 
 def coupled(rule="ecmp"):
     graph = build(RAILS)
     program = nccl_of(graph)
-    own = chosen(fidelity=fidelity.fidelity("flow"), load_balancing=balancing.balancing(rule), compute_slowdown=1.5)
-    how = CollectiveSettings({"all-reduce": "nccl:algo=ring,proto=simple,channels=3"})
+    own = chosen(
+        fidelity=pdes.fidelity.fidelity("flow"), load_balancing=pdes.balancing.balancing(rule), compute_slowdown=1.5
+    )
+    how = workload.CollectiveSettings({"all-reduce": "nccl:algo=ring,proto=simple,channels=3"})
     kinds = coupled_collectives(program, CollectiveCosts(graph, own), how)
-    return Brought(run(build_world(graph, program, replace(own, coupled=kinds))))
+    return Brought(pdes.run(pdes.build_world(graph, program, replace(own, coupled=kinds))))
 
 
 def phases_of(graph):
-    return collective_program("all-reduce", graph.npus, 90_000, "grid:splits=4", graph)
+    return workload.collective_program("all-reduce", graph.npus, 90_000, "grid:splits=4", graph)
 
 
 def closed(traces, spec=RAILS, algorithms=None, groups=None, **settings):
-    """A run at closed forms."""
     graph, npus = build(spec), len(traces.nodes)
-    how = CollectiveSettings(algorithms or {})
+    how = workload.CollectiveSettings(algorithms or {})
     tables, named = traces.tables(), groups or getattr(traces, "groups", {})
-    made = build_program(tables, range(npus), npus, named, ComputeModel("trace"), how, fabric=graph)
+    made = workload.build_program(tables, range(npus), npus, named, workload.ComputeModel("trace"), how, fabric=graph)
     own = replace(network_settings(NetworkSection(fidelity="closed-form")), **settings)
     return Brought(at_closed_forms(graph, made, own, how)[1])
 
@@ -501,7 +487,6 @@ def jobs_of(graph):
 
 
 def closed_jobs():
-    """Jobs at closed forms."""
     graph = build(RAILS)
     return Brought(run_jobs(graph, jobs_of(graph), {"fidelity": "closed-form"}))
 
@@ -521,13 +506,13 @@ def knot():
 
 def algorithm(name, kind="all-reduce", spec=LEAVES, size=20_000, **settings):
     graph = build(spec)
-    running = engine_inputs(graph, collective_program(kind, graph.npus, size, name, graph))[:2]
+    running = engine_inputs(graph, workload.collective_program(kind, graph.npus, size, name, graph))[:2]
     return packets(*running, chosen(**settings))
 
 
 def uneven_sizes():
     """An all-to-all whose members send different sizes, some nothing."""
-    return uneven_program(np.random.Generator(np.random.PCG64(4)).integers(0, 9, (6, 6)) * 512)
+    return workload.uneven_program(np.random.Generator(np.random.PCG64(4)).integers(0, 9, (6, 6)) * 512)
 
 
 def sharing(spec=RAILS, parts=1, **settings):
@@ -565,16 +550,17 @@ def runs():
         "nscc, losses, by timers": partial(controlled, "nscc", DROPPING, **RESENT),
         "swift, resets, losses": partial(controlled, "swift, resets", DROPPING, **RESENT),
         "hpcc, sprayed over uneven links": partial(
-            controlled, "hpcc", PAUSING, uneven_uplinks(), load_balancing=balancing.balancing("spray"), **UNORDERED
+            controlled, "hpcc", PAUSING, uneven_uplinks(), load_balancing=pdes.balancing.balancing("spray"), **UNORDERED
         ),
         "hpcc, sprayed, a window of one packet": partial(
             controlled, "hpcc", PAUSING, uneven_uplinks(), window_bytes=512, mtu_bytes=512
         ),
         "timely, many to many": lambda: packets(
             build("switch:npus=20,rate=100Gbps,delay=500ns"),
-            collective_program("all-to-all", 20, 80_000, "direct"),
+            workload.collective_program("all-to-all", 20, 80_000, "direct"),
             chosen(
-                congestion_control=congestion.control("timely", {"t_low_ps": 1e6, "t_high_ps": 2e6}), window_bytes=4000
+                congestion_control=pdes.congestion.control("timely", {"t_low_ps": 1e6, "t_high_ps": 2e6}),
+                window_bytes=4000,
             ),
         ),
         "strict classes": partial(switched, p2p_class=1, queue_samples=64, logged_pauses=50),
@@ -590,7 +576,7 @@ def runs():
         "shared buffer, cut through": partial(switched, cut_through=True, p2p_class=1, queue_samples=16),
         "flits in NVSwitches": partial(algorithm, "nccl:algo=tree,channels=2", spec=RAILS, nvlink_framing=True),
     }
-    for rule in balancing.names():
+    for rule in pdes.balancing.names():
         out_of_order = UNORDERED if rule in {"spray", "adaptive"} else {}
         found[f"{rule}, output queues"] = partial(balanced, rule, **out_of_order)
         found[f"{rule}, shared buffers"] = partial(balanced, rule, shared=True, **out_of_order)
@@ -607,7 +593,7 @@ def runs():
         "link down": partial(faulty, "uplink", 3, 9),
         "link down, selective": partial(faulty, "uplink", 3, 9, **SELECTIVE),
         "link down for good, shared buffers": partial(
-            faulty, "uplink", 3, switch=SharedBuffer(**PAUSING), p2p_class=1
+            faulty, "uplink", 3, switch=pdes.SharedBuffer(**PAUSING), p2p_class=1
         ),
         "switch down": partial(faulty, "spine", 2, 8),
         "NPU cut off": partial(faulty, "npu", 2, 6),
@@ -652,11 +638,11 @@ def runs():
         "crowd, lossy ring": partial(crowded, "ring:npus=6,rate=100Gbps,delay=500ns", **LOSSY),
         "crowd, ring and shared switch": partial(
             crowded, "stack:dims=Ring(3)_Switch(2),rates=100Gbps_100Gbps,delays=50ns_800ns",
-            switch=SharedBuffer(**PAUSING), p2p_class=1,
+            switch=pdes.SharedBuffer(**PAUSING), p2p_class=1,
         ),
         "flood": flood,
         "flood, cut through": partial(flood, cut_through=True),
-        "flood, shared buffers": partial(flood, switch=SharedBuffer(buffer_bytes=64_000_000, ecn=False)),
+        "flood, shared buffers": partial(flood, switch=pdes.SharedBuffer(buffer_bytes=64_000_000, ecn=False)),
         "flood in two LPs": partial(flood, parts=2),
         "flood of a ring in three LPs": partial(flood, "ring:npus=6,rate=100Gbps,delay=500ns", 3),
         "uneven, rendezvous": lambda: packets(build(LEAVES), uneven_sizes(), chosen(rendezvous_bytes=2000)),
@@ -728,13 +714,13 @@ def runs():
         "closed form, concurrent": lambda: closed(step(), concurrent_collectives=True),
         "closed form, leaf-spine": lambda: closed(step(), spec=WIDE),
         "closed form, grid of a torus": lambda: closed(step(), spec="torus:sizes=4x2"),
-        "NCCL's shares of NVLink": lambda: packets(build(RAILS), nccl_of(build(RAILS)), Settings()),
-        "messages at a share": lambda: packets(build(RAILS), mixture(8).program(), Settings(p2p_share=0.4)),
+        "NCCL's shares of NVLink": lambda: packets(build(RAILS), nccl_of(build(RAILS)), pdes.Settings()),
+        "messages at a share": lambda: packets(build(RAILS), mixture(8).program(), pdes.Settings(p2p_share=0.4)),
         "NCCL's LL on trees": partial(algorithm, "nccl:algo=tree,proto=ll", spec=RAILS),
         "NCCL's shares under Swift": lambda: packets(
-            build(RAILS), nccl_of(build(RAILS)), Settings(congestion_control=congestion.control("swift"))
+            build(RAILS), nccl_of(build(RAILS)), pdes.Settings(congestion_control=pdes.congestion.control("swift"))
         ),
-        "hierarchical": lambda: packets(build(RAILS), hierarchical_program(8, 4, 200_000), Settings()),
+        "hierarchical": lambda: packets(build(RAILS), workload.hierarchical_program(8, 4, 200_000), pdes.Settings()),
         "uneven all-to-all": lambda: packets(build(LEAVES), uneven_sizes(), chosen()),
         "rails that share leaves": partial(algorithm, "ring", "all-to-all", spec=SHARED_LEAVES),
         "NICs of two ports": partial(algorithm, "ring", "all-to-all", f"{SERVERS},ports=2"),
@@ -744,9 +730,11 @@ def runs():
         "Bruck": partial(algorithm, "bruck", "all-gather"),
         "two cables between two nodes": partial(algorithm, "ring", spec="ring:npus=2,rate=100Gbps,delay=0ns"),
         "fully connected": partial(algorithm, "direct", spec="fully-connected:npus=5", cut_through=True),
-        "pairs": lambda: packets(build("fat-tree:k=4"), pairs_program(np.roll(np.arange(16), 5), 30_000), Settings()),
+        "pairs": lambda: packets(
+            build("fat-tree:k=4"), workload.pairs_program(np.roll(np.arange(16), 5), 30_000), pdes.Settings()
+        ),
         "many small messages": lambda: packets(
-            build("switch:npus=24"), collective_program("all-to-all", 24, 48), chosen()
+            build("switch:npus=24"), workload.collective_program("all-to-all", 24, 48), chosen()
         ),
         "a circle of pauses": locked,
         "two that wait for each other": knot,

@@ -18,7 +18,6 @@ class Block(NamedTuple):
 
 
 def pages():
-    """All pages of the site, and the README."""
     return [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
 
 
@@ -27,7 +26,6 @@ def name_of(page):
 
 
 def blocks(language=None):
-    """Fenced blocks, of one language."""
     return [
         Block(name_of(page), said, text)
         for page in pages()

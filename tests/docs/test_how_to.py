@@ -22,7 +22,6 @@ NPUS = 8
 LEFT_OUT = ("sbatch ", "mpiexec ", "nadi trace collect ")
 """Commands that need a cluster, many cores or PyTorch; tests/slurm, tests/parallel and tests/cli have them."""
 _PART = re.compile(r"^```(\w*)\n(.*?)^```$|^    (\S[^\n]*)$", re.MULTILINE | re.DOTALL)
-ENDINGS = {"toml": ".toml", "python": ".py"}
 _FILE = re.compile(r"`([\w-]+\.(?:toml|py))`")
 CLUSTER_RUN = """
 [workload]
@@ -97,7 +96,6 @@ def steps_of(page: str) -> list[Step]:
 
 
 def prepare(page: str, folder: Path) -> None:
-    """Write what a page presumes that its reader has."""
     if page == "cluster-run":
         (folder / "run.toml").write_text(CLUSTER_RUN)
         assert main(["workload", *INCAST[:-1], str(folder / INCAST[-1])]) == 0

@@ -104,7 +104,6 @@ def wrong_with(app, words):
 
 
 def wrong_with_options(command, rest):
-    """The same of what stands behind the command's name."""
     known = {name: option for option in command.params for name in (*option.opts, *option.secondary_opts)}
     rest = rest[: rest.index("--")] if "--" in rest else rest
     while rest:

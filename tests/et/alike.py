@@ -32,6 +32,5 @@ def check_alike(found, wanted, *, but=()):
 
 
 def others(table):
-    """The attributes of each node that no column takes."""
     rows = [0] * len(table) if table.other is None else table.other.tolist()
     return [table.other_attributes[row] for row in rows]

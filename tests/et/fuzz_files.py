@@ -18,7 +18,6 @@ _MEMORY_BYTES = 8 << 30
 
 
 def main(arguments=None):
-    """Try all seeds; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.et.fuzz_files", description=__doc__)
     parser.add_argument("--files", type=int, default=10_000, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="of the first one; the others follow")

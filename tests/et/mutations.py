@@ -20,6 +20,7 @@ from nadi.cli.main import main
 from nadi.et.formats import formats
 from nadi.et.framing import frame
 from nadi.et.schema import Node
+from tests.et.parents import parents_of
 
 LONGEST_S = 20
 _EXTREMES = [0, 1, 2, -1, 7, 8, 255, 2**24, 2**31 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**64 - 1]
@@ -85,7 +86,6 @@ def of_seed(seed):
 
 
 def changed_bytes(rng, data):
-    """Bytes with a few changes."""
     data = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4, 6))):
         at, other = (rng.randrange(len(data) + 1) for _ in range(2))
@@ -215,7 +215,7 @@ def _reading(file):
     if table.duration_micros.tolist() != [node.duration_micros for node in nodes]:
         return "read_trace: other durations than protobuf reads"
     for row, node in enumerate(nodes):
-        parents = {int(table.node_id[p]) for p in table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]]}
+        parents = {int(table.node_id[p]) for p in parents_of(table, row)}
         if parents != {*node.data_deps, *node.ctrl_deps}:
             return f"read_trace: other parents of node {node.id} than protobuf reads"
         sizes = [a for a in node.attr if a.name == "comm_size"]

@@ -26,7 +26,6 @@ def found_in(tmp_path):
 
 
 def written(folder, nodes_of_npu):
-    """Write traces given as lists of nodes; gives the files."""
     files = [folder / f"t.{npu}.et" for npu in range(len(nodes_of_npu))]
     for file, nodes in zip(files, nodes_of_npu, strict=True):
         et.write_trace(file, et.metadata(), nodes)

@@ -11,7 +11,6 @@ from hypothesis import given
 
 from nadi import et
 from nadi.et import decoder, order
-from nadi.et.decoder import SLACK_BYTES
 from nadi.et.errors import TraceError
 from nadi.et.framing import frame
 from nadi.et.kernels.nodes import PADDING_BYTES
@@ -211,7 +210,7 @@ def test_parents_in_any_order(tmp_path, ids, kinds, parents):
 
 
 def test_words_that_kernels_read_whole_are_there():
-    assert PADDING_BYTES <= SLACK_BYTES
+    assert PADDING_BYTES <= decoder.SLACK_BYTES
 
 
 def test_many_small_files_are_for_the_kernel(small_trace, tmp_path, monkeypatch):
@@ -226,7 +225,6 @@ def test_many_small_files_are_for_the_kernel(small_trace, tmp_path, monkeypatch)
 
 
 def mutated(content, chance):
-    """A few bytes changed, cut out, put in or repeated."""
     content = bytearray(content)
     for _ in range(chance.randint(1, 3)):
         at = chance.randrange(len(content))

@@ -14,6 +14,7 @@ from nadi.et.framing import frame, iter_messages
 from nadi.et.schema import GlobalMetadata, IOInfo, Node
 from tests.budgets import bounded
 from tests.et.mutations import folder_for, of_seed, tried
+from tests.et.parents import parents_of
 from tests.nonempty import nonempty
 
 
@@ -319,7 +320,7 @@ def test_real_traces_become_tables_that_say_what_the_messages_say(shared, tmp_pa
         assert table.type.tolist() == [node.type for node in nodes]
         assert table.duration_micros.tolist() == [node.duration_micros for node in nodes]
         for row, node in nonempty(enumerate(nodes)):
-            parents = table.node_id[table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]]].tolist()
+            parents = table.node_id[parents_of(table, row)].tolist()
             control = [] if table.dropped_control else node.ctrl_deps
             assert sorted(parents) == sorted({*node.data_deps, *control})
 

@@ -7,6 +7,7 @@ from hypothesis import given
 
 from nadi import et
 from nadi.et.schema import VALUE_TYPES, AttributeProto, GlobalMetadata, IOInfo, Node, RawNode, Tensor
+from tests.et.parents import parents_of
 from tests.nonempty import nonempty
 
 COLL, COMP = et.NodeType.COMM_COLL_NODE, et.NodeType.COMP_NODE
@@ -86,8 +87,7 @@ def test_names_of_any_script_and_from_the_end():
 
 @pytest.mark.parametrize("kind", INTEGER_KINDS)
 @pytest.mark.parametrize(
-    "name",
-    ["num_ops", "tensor_size", "tensor_loc", "comm_size", "comm_src", "comm_dst", "comm_tag", "comm_priority"],
+    "name", ["num_ops", "tensor_size", "tensor_loc", "comm_size", "comm_src", "comm_dst", "comm_tag", "comm_priority"]
 )
 def test_every_integer_type_converts(name, kind):
     assert getattr(table_of(node_with((name, kind, 100))), name).tolist() == [100]
@@ -243,8 +243,7 @@ def test_tables_agree_with_a_naive_reading_of_the_messages(nodes):
         for name, absent in NAIVE_COLUMNS.items():
             found = getattr(table, name)[row]
             assert found == (bool(values.get(name)) if name == "is_cpu_op" else values.get(name, absent))
-        parents = table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()
-        assert parents == sorted({rows[i] for i in (*node.data_deps, *node.ctrl_deps)})
+        assert parents_of(table, row) == sorted({rows[i] for i in (*node.data_deps, *node.ctrl_deps)})
         assert table.names[row] == node.name
 
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi import et
-from nadi.et import CollectiveCommType, NodeType
 from nadi.et.schema import Node
 from tests.budgets import bounded
 from tests.et.alike import check_alike
@@ -18,7 +17,6 @@ MINE = et.attribute("mine", "string_list", ["x", "12"])
 
 @st.composite
 def blocks(draw):
-    """Rows of a block as dicts: what, name, arguments, after."""
     rows = []
     for at in range(draw(st.integers(1, 4))):
         what = draw(st.sampled_from(["comp", "mem", "coll", "send", "recv"]))
@@ -31,16 +29,15 @@ def blocks(draw):
 
 
 def block_of(rows):
-    """The rows as a Block."""
     made = et.Block()
     for row in rows:
         name, size, also = row["name"], row["size"], {"after": row["after"], "attrs": row["attrs"]}
         if row["what"] == "comp":
             made.comp(name, num_ops=size, operators=row["word"], **also)
         elif row["what"] == "mem":
-            made.mem(name, NodeType.MEM_LOAD_NODE, size, tensor_loc=1, **also)
+            made.mem(name, et.NodeType.MEM_LOAD_NODE, size, tensor_loc=1, **also)
         elif row["what"] == "coll":
-            kind = CollectiveCommType.ALL_TO_ALL
+            kind = et.CollectiveCommType.ALL_TO_ALL
             made.coll(name, kind, size, group=row["word"], in_split_size=row["splits"], comm_priority=2, **also)
         elif row["what"] == "send":
             made.send(name, size, peer=row["peer"], tag=5, **also)
@@ -50,17 +47,16 @@ def block_of(rows):
 
 
 def message(node_id, prefix, row, stamp, deps):
-    """The row as a message."""
     name, size, also = prefix + row["name"], row["size"], {"deps": deps, "attrs": row["attrs"]}
     if row["what"] == "comp":
         words = [et.attribute("operators", "string", row["word"])] if row["word"] else []
         return et.comp_node(node_id, name, num_ops=size, deps=deps, attrs=[*words, *row["attrs"]])
     if row["what"] == "mem":
-        return et.mem_node(node_id, name, NodeType.MEM_LOAD_NODE, size, tensor_loc=1, **also)
+        return et.mem_node(node_id, name, et.NodeType.MEM_LOAD_NODE, size, tensor_loc=1, **also)
     if row["what"] == "coll":
         splits = {"in_split_size": row["splits"]} if row["splits"] else {}
         words = {"pg_name": row["word"], "comm_priority": 2, **splits}
-        return et.coll_node(node_id, name, CollectiveCommType.ALL_TO_ALL, size, **words, **also)
+        return et.coll_node(node_id, name, et.CollectiveCommType.ALL_TO_ALL, size, **words, **also)
     peer = stamp["peer"] if row["peer"] is None else row["peer"]
     make, ends = (et.send_node, (OWN, peer)) if row["what"] == "send" else (et.recv_node, (peer, OWN))
     return make(node_id, name, *ends, size, 5 + stamp["tag"], **also)
@@ -148,12 +144,12 @@ def nodes(draw):
                 node.attr.insert(2, operators)
             node.duration_micros, node.start_time_micros = draw(st.integers(0, 2**62)), draw(st.sampled_from([0, 5]))
         elif what == "mem":
-            node = et.mem_node(node_id, name, NodeType.MEM_STORE_NODE, size, tensor_loc=1, **some)
+            node = et.mem_node(node_id, name, et.NodeType.MEM_STORE_NODE, size, tensor_loc=1, **some)
         elif what == "coll":
             splits = {"in_split_size": [1, 2], "out_split_size": [3]} if draw(st.booleans()) else {}
             dims = draw(st.sampled_from([None, [True], [False], [False, True]]))
             group = draw(st.sampled_from(["", "tp", "7"]))
-            kind = draw(st.sampled_from(list(CollectiveCommType)))
+            kind = draw(st.sampled_from(list(et.CollectiveCommType)))
             more = {"pg_name": group, "comm_priority": draw(st.sampled_from([None, 5, -7])), "involved_dim": dims}
             node = et.coll_node(node_id, name, kind, size, **more, **splits, **some)
         else:
@@ -185,7 +181,7 @@ def test_other_attributes_are_dropped_unless_kept(tmp_path):
 
 def test_groups_of_metadata_nodes_stay(tmp_path):
     said = et.comp_node(5, "## process_group:init ##")
-    said.type = NodeType.METADATA_NODE
+    said.type = et.NodeType.METADATA_NODE
     said.inputs.values = '["[{"pg_name": "2", "ranks": [0, 1]}]"]'
     made = [et.group_node(3, "g", "mine", [4, 2]), said]
     table = et.table_of(et.metadata(), made, keep_others=True)

@@ -23,7 +23,6 @@ SWITCH = {
 
 
 def settings_of(switch=None, **chosen):
-    """Settings of a run; switch: what differs from SWITCH, None = output-queued."""
     shared = None if switch is None else SharedBuffer(**(SWITCH | switch))
     return Settings(**({"cnp_interval_ps": 0, "nvlink_framing": False} | chosen), switch=shared)
 
@@ -94,7 +93,6 @@ class Scenario(NamedTuple):
     lps: int = 1
 
     def build(self):
-        """Graph, program, settings."""
         graph = self.network.graph()
         chosen = dict(self.chosen)
         if self.control:

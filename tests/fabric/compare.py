@@ -30,7 +30,6 @@ def by_hand(graph, program, settings, known, simulator=naive.Simulator):
 
 
 def differences(results, reference):
-    """Names of what differs."""
     count = {name: value for name, value in reference.count.items() if name not in ONLY_THERE}
     found = plain.differences(results, SimpleNamespace(**(vars(reference) | {"count": count})))
     columns = naive.measures(reference).links
@@ -38,14 +37,12 @@ def differences(results, reference):
 
 
 def owners(graph, lps, seed):
-    """A random owner of each node, all LPs with at least one."""
     owner = np.random.default_rng(seed).integers(0, lps, graph.nodes)
     owner[np.random.default_rng(seed + 1).permutation(graph.nodes)[:lps]] = np.arange(lps)
     return owner
 
 
 def same(one, other):
-    """Names of what differs between the results of two partitions."""
     found = [name for name in one.links if one.links[name].tolist() != other.links[name].tolist()]
     counts = [{k: v for k, v in r.counters.items() if k not in {"windows", "events"}} for r in (one, other)]
     return found + ["digest"] * (one.digest != other.digest) + ["counters"] * (counts[0] != counts[1])

@@ -6,20 +6,11 @@ and what packets met on their way shift the pace, so that a wrong digit in any o
 
 import numpy as np
 
+from nadi.pdes.core import state as s
 from nadi.pdes.core.jit import hook, inline, seen_as
 from nadi.pdes.core.rows import word
 from nadi.pdes.core.rows.network import CongestionState
 from nadi.pdes.core.rows.run import ControlParameters
-from nadi.pdes.core.state import (
-    CC_ACK,
-    CC_CNP,
-    CC_LOSS,
-    CC_SENT,
-    CC_START,
-    TELEMETRY_CLASS_SHIFT,
-    TELEMETRY_QUEUE_SHIFT,
-    world_at,
-)
 from nadi.pdes.nic.congestion import FACTOR, Control, parameter
 
 SLOWEST = 40.0
@@ -52,10 +43,10 @@ def met(net):
     for hop in range(net.carried.hops):
         first = net.carried.met[2 * hop]
         second = net.carried.met[2 * hop + 1]
-        psb = net.link_class[first >> TELEMETRY_CLASS_SHIFT].ps_per_byte
-        time = first & ((1 << TELEMETRY_CLASS_SHIFT) - 1)
-        sent = second & ((1 << TELEMETRY_QUEUE_SHIFT) - 1)
-        queue = second >> TELEMETRY_QUEUE_SHIFT
+        psb = net.link_class[first >> s.TELEMETRY_CLASS_SHIFT].ps_per_byte
+        time = first & ((1 << s.TELEMETRY_CLASS_SHIFT) - 1)
+        sent = second & ((1 << s.TELEMETRY_QUEUE_SHIFT) - 1)
+        queue = second >> s.TELEMETRY_QUEUE_SHIFT
         total = 0.5 * total + (time & 255) + (sent & 255) + 0.01 * queue + psb
     return total
 
@@ -83,20 +74,20 @@ def on_ack(net, state, packets, mark, rtt):
 
 @hook
 def update(address, q, event, now, a, b, c):
-    world = world_at(address)
+    world = s.world_at(address)
     net = world.net
     qps = world.qps
     state = own(qps.cc)[q]
-    if event == CC_START:
+    if event == s.CC_START:
         state.window_packets = net.const.window_packets
         state.pace_ps_per_byte = parameters(qps.par)[0].pace * state.line_ps_per_byte
-    elif event == CC_SENT:
+    elif event == s.CC_SENT:
         state.pace_ps_per_byte = state.pace_ps_per_byte * (1.0 + 0.01 * (b & 3)) + 0.0001 * (a & 7) + 0.001 * (now & 7)
-    elif event == CC_ACK:
+    elif event == s.CC_ACK:
         on_ack(net, state, a, b, c)
-    elif event == CC_CNP:
+    elif event == s.CC_CNP:
         slow(state, 1.5)
-    elif event == CC_LOSS:
+    elif event == s.CC_LOSS:
         slow(state, 1.25 + 0.25 * a)
     state.pace_ps_per_byte = min(state.pace_ps_per_byte, np.float64(2.0 * SLOWEST * state.line_ps_per_byte))
     return 0

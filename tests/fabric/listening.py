@@ -16,7 +16,6 @@ from unittest.mock import patch
 import numpy as np
 
 from nadi import pdes
-from nadi.pdes import SharedBuffer
 from nadi.pdes.core.packet import FLAG_CNP, source
 from nadi.pdes.core.state import world_at
 from nadi.pdes.network import shared_switch
@@ -29,7 +28,7 @@ PACKETS = 240
 BEGIN, LATER = sc.US, 10 * sc.US
 WINDOW = 40
 CNP_INTERVAL = 5 * sc.US
-SWITCH = SharedBuffer(ecn=True, ecn_kmin_bytes=1000, ecn_kmax_bytes=8000, ecn_pmax=0.3)
+SWITCH = pdes.SharedBuffer(ecn=True, ecn_kmin_bytes=1000, ecn_kmax_bytes=8000, ecn_pmax=0.3)
 """Kmin 4 kB and Kmax 32 kB at 100 Gb/s."""
 VALUES = {"timely": {"t_low_ps": 2.4e6, "t_high_ps": 5e6}, "swift": {"base_target_ps": 5e5}}
 """What would not act on round trips of some microseconds by default."""

@@ -71,8 +71,6 @@ class Ingress:
 
 
 class Egress:
-    """A port of a switch."""
-
     def __init__(self, link, rules):
         self.link, self.discipline = link, DISCIPLINES[rules.discipline.name](rules)
         self.frames, self.control, self.data = deque(), deque(), [deque(), deque()]
@@ -93,8 +91,6 @@ def headroom_of(graph, link, back, z_max):
 
 
 class Switch:
-    """A switch that shares its buffer."""
-
     def __init__(self, sim, node):
         self.sim, self.node, self.rules = sim, node, sim.settings.switch
         self.alpha1024 = round(1024 * self.rules.pfc_alpha)

@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi import pdes
-from nadi.pdes import SharedBuffer
 from nadi.pdes.network import balancing
 from nadi.pdes.nic import congestion
 from nadi.workload.collectives.schedules.packed import ScheduleSet
@@ -33,7 +32,6 @@ class Messages(NamedTuple):
 
 
 def messages(src, dst, size_bytes, start_ps=0):
-    """Columns from arrays or single values, in order of time."""
     columns = [np.asarray(x, np.int64).reshape(-1) for x in np.broadcast_arrays(src, dst, size_bytes, start_ps)]
     order = np.argsort(columns[3], kind="stable")
     return Messages(*(column[order] for column in columns))
@@ -142,7 +140,6 @@ def frames_and_notifications(results, hops_of_flow):
 
 
 def jain(shares):
-    """Jain's index of fairness."""
     shares = np.asarray(shares, float)
     return shares.sum() ** 2 / (len(shares) * (shares**2).sum())
 
@@ -216,11 +213,10 @@ def waits(flows, src):
 
 
 def together(*sent):
-    """All of several Messages."""
     return messages(*(np.concatenate(columns) for columns in zip(*sent, strict=True)))
 
 
 def buffer_of(graph, shared_bytes, mtu_bytes=MTU, **chosen):
     """Switches that have at least so many bytes to share above the headrooms of their ports."""
     rooms = largest_headrooms(graph, mtu_bytes + HEADER)
-    return SharedBuffer(buffer_bytes=rooms + shared_bytes, **chosen)
+    return pdes.SharedBuffer(buffer_bytes=rooms + shared_bytes, **chosen)

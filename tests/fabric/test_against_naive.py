@@ -16,7 +16,6 @@ from tests.budgets import bounded
 from tests.fabric import naive
 from tests.fabric.cases import Bounded, Flows, Network, Scenario, scenarios, settings_of, star
 from tests.fabric.compare import by_hand, check, differences, owners, same
-from tests.fabric.naive import Simulator
 from tests.plain_python import plain_python
 
 
@@ -269,7 +268,7 @@ def test_a_buffer_that_no_packet_could_ever_enter_is_refused(switch, least):
 # The comparison itself
 
 
-class FramesLast(Simulator):
+class FramesLast(naive.Simulator):
     """Pause frames wait behind the other control packets."""
 
     def __init__(self, *arguments):
@@ -279,17 +278,17 @@ class FramesLast(Simulator):
                 egress.frames = egress.control
 
 
-class TiesByLink(Simulator):
+class TiesByLink(naive.Simulator):
     def in_order(self, _node, arrivals):
         return sorted(arrivals, key=lambda arrival: arrival[0])
 
 
-class LooksAtNoQueue(Simulator):
+class LooksAtNoQueue(naive.Simulator):
     def work_left(self, _node, _link):
         return 0
 
 
-class NoEchoOfTrimmed(Simulator):
+class NoEchoOfTrimmed(naive.Simulator):
     def on_data(self, npu, packet):
         packet.marked = packet.marked and not packet.trimmed
         super().on_data(npu, packet)

@@ -34,22 +34,18 @@ def incast(senders, size, **chosen):
     return graph, traces.program(), Settings(switch=buffer, **(CHOSEN | chosen))
 
 
-def test_the_deepest_sample_of_a_link_is_its_longest_queue():
+@pytest.mark.parametrize(
+    ("log", "values", "joined", "of_link"),
+    [("queues", "bytes", np.maximum, "buffered_bytes"), ("marks", "packets", np.add, "marked_packets")],
+    ids=["the deepest sample is the longest queue", "marks of all stretches"],
+)
+def test_samples_of_a_link_are_joined_to_what_it_counts(log, values, joined, of_link):
     graph, program, settings = incast(6, 400_000)
     results = run(build_world(graph, program, settings))
-    deepest = np.zeros(graph.links, np.int64)
-    np.maximum.at(deepest, results.queues["link"], results.queues["bytes"])
-    assert deepest.tolist() == results.links["buffered_bytes"].tolist()
-    assert deepest.max() > 0
-
-
-def test_marks_of_all_stretches_are_those_of_the_link():
-    graph, program, settings = incast(6, 400_000)
-    results = run(build_world(graph, program, settings))
-    marked = np.zeros(graph.links, np.int64)
-    np.add.at(marked, results.marks["link"], results.marks["packets"])
-    assert marked.tolist() == results.links["marked_packets"].tolist()
-    assert marked.max() > 0
+    found, samples = np.zeros(graph.links, np.int64), getattr(results, log)
+    joined.at(found, samples["link"], samples[values])
+    assert found.tolist() == results.links[of_link].tolist()
+    assert found.max() > 0
 
 
 def test_packets_are_marked_while_the_queue_is_above_its_threshold():

@@ -14,7 +14,8 @@ from tests.fabric.cases import Network, star
 from tests.failures.common import cable, faults_of
 
 SOURCES = 16
-PACKET = (sc.MTU + sc.HEADER) * 800
+WIRE = sc.MTU + sc.HEADER
+PACKET = WIRE * 800
 FAST = 3342  # (4096 + 82) bytes at 10 Tb/s
 DELAY = sc.US
 
@@ -81,7 +82,6 @@ def test_mean_wait(load, packets):
 
 CONTROLS = congestion.names()
 SIZE = 200_000
-INCAST_PACKET = sc.MTU + sc.HEADER
 EVERYBODY_TO_ONE = 31
 
 
@@ -105,7 +105,7 @@ def test_controls_are_all_there():
 def test_pfc_loses_nothing_on_one_switch(control, senders):
     """Headrooms as computed, and so little to share that every sender is paused in the first round trip."""
     graph = star(senders + 1).graph()
-    switch = sc.buffer_of(graph, 8 * INCAST_PACKET, pfc_alpha=1.0)
+    switch = sc.buffer_of(graph, 8 * WIRE, pfc_alpha=1.0)
     results, sim = sc.simulate(graph, sc.incast(senders, SIZE), control=control, switch=switch)
     sc.check_lossless(results, sim)
     pauses = results.counters["pause_frames"]
@@ -117,7 +117,7 @@ def test_pfc_loses_nothing_on_one_switch(control, senders):
 @pytest.mark.parametrize("control", CONTROLS)
 def test_pfc_loses_nothing_over_leaves_and_spines(control):
     graph = leaf_spine()
-    switch = sc.buffer_of(graph, 8 * INCAST_PACKET, pfc_alpha=1.0)
+    switch = sc.buffer_of(graph, 8 * WIRE, pfc_alpha=1.0)
     sent = sc.incast(EVERYBODY_TO_ONE, SIZE)
     results, sim = sc.simulate(graph, sent, control=control, switch=switch)
     sc.check_lossless(results, sim)
@@ -145,20 +145,18 @@ def test_a_switch_that_has_enough_to_share_pauses_nobody(control):
 def test_an_incast_without_control_keeps_the_link_busy(senders):
     """Pauses come and go, but the bottleneck sends back to back from the first packet on, to the picosecond."""
     graph = star(senders + 1).graph()
-    results, _ = sc.simulate(
-        graph, sc.incast(senders, SIZE), switch=sc.buffer_of(graph, 12 * INCAST_PACKET, pfc_alpha=1.0)
-    )
+    results, _ = sc.simulate(graph, sc.incast(senders, SIZE), switch=sc.buffer_of(graph, 12 * WIRE, pfc_alpha=1.0))
     count, last = divmod(SIZE, sc.MTU)
-    wire = senders * (count * INCAST_PACKET + last + sc.HEADER)
+    wire = senders * (count * WIRE + last + sc.HEADER)
     assert results.counters["pause_frames"] >= senders
-    assert results.finish_time_ps == 80 * (wire + INCAST_PACKET) + 10**6
+    assert results.finish_time_ps == 80 * (wire + WIRE) + 10**6
 
 
 @pytest.mark.parametrize("selective", [False, True])
 @pytest.mark.parametrize("control", CONTROLS)
 def test_without_pfc_packets_are_lost_and_all_come_in_the_end(control, selective):
     graph = star(17).graph()
-    switch = SharedBuffer(buffer_bytes=20 * INCAST_PACKET, pfc=False, pfc_alpha=4.0)
+    switch = SharedBuffer(buffer_bytes=20 * WIRE, pfc=False, pfc_alpha=4.0)
     chosen = {"selective_repeat": selective, "max_retries": 60}
     results, sim = sc.simulate(graph, sc.incast(16, SIZE), control=control, switch=switch, **chosen)
     assert sim.lps[0].world.net.const.rto_ps > 0
@@ -171,7 +169,7 @@ def test_without_pfc_packets_are_lost_and_all_come_in_the_end(control, selective
 
 def test_selective_repeat_sends_less_again_than_go_back_n():
     graph = star(17).graph()
-    switch = SharedBuffer(buffer_bytes=100 * INCAST_PACKET, pfc=False, pfc_alpha=4.0)
+    switch = SharedBuffer(buffer_bytes=100 * WIRE, pfc=False, pfc_alpha=4.0)
     again, lost = [], []
     for selective in (False, True):
         chosen = {"switch": switch, "selective_repeat": selective, "max_retries": 60}
@@ -184,7 +182,7 @@ def test_selective_repeat_sends_less_again_than_go_back_n():
 
 def test_trimmed_packets_are_asked_for_again_and_nothing_waits_for_a_timeout():
     graph = star(17).graph()
-    switch = SharedBuffer(buffer_bytes=60 * INCAST_PACKET, pfc=False, pfc_alpha=4.0, trimming=True)
+    switch = SharedBuffer(buffer_bytes=60 * WIRE, pfc=False, pfc_alpha=4.0, trimming=True)
     chosen = {"switch": switch, "selective_repeat": True, "reorder_packets": 0, "max_retries": 60}
     results, _ = sc.simulate(graph, sc.incast(16, SIZE), control="nscc", **chosen)
     count = results.counters
@@ -195,7 +193,7 @@ def test_trimmed_packets_are_asked_for_again_and_nothing_waits_for_a_timeout():
 @pytest.mark.parametrize("selective", [False, True])
 def test_leaves_and_spines_without_pfc_recover(selective):
     graph = leaf_spine()
-    switch = SharedBuffer(buffer_bytes=60 * INCAST_PACKET, pfc=False, pfc_alpha=4.0)
+    switch = SharedBuffer(buffer_bytes=60 * WIRE, pfc=False, pfc_alpha=4.0)
     sent = sc.incast(EVERYBODY_TO_ONE, SIZE)
     chosen = {"switch": switch, "selective_repeat": selective, "max_retries": 60}
     results, _ = sc.simulate(graph, sent, control="dctcp", **chosen)
@@ -275,7 +273,6 @@ def test_adaptive_gives_a_slow_link_what_it_can_carry(switch):
     assert took_ps["spray"] > 0.98 * all_bits / 100e9 * 1e12
 
 
-DEADLOCK_PACKET = sc.MTU + sc.HEADER
 DEADLOCK_SIZE = 2_000_000
 
 
@@ -313,7 +310,7 @@ def load(graph, switches):
 @pytest.mark.parametrize(("switches", "npus_each"), [(4, 2), (5, 1), (6, 1)])
 def test_a_ring_with_tiny_buffers_locks_and_the_run_ends(switches, npus_each):
     graph = ring(switches, npus_each)
-    switch = sc.buffer_of(graph, 4 * DEADLOCK_PACKET, pfc_alpha=1.0)
+    switch = sc.buffer_of(graph, 4 * WIRE, pfc_alpha=1.0)
     sent = load(graph, switches)
     with pytest.raises(RunError, match="deadlock") as caught:
         sc.simulate(graph, sent, balance="static", switch=switch, window_bytes=DEADLOCK_SIZE)
@@ -332,7 +329,7 @@ def test_the_same_ring_with_room_for_all_does_not_lock(switches, npus_each):
 
 def test_the_same_ring_without_pauses_loses_packets_instead():
     graph = ring(5)
-    switch = sc.SharedBuffer(buffer_bytes=20 * DEADLOCK_PACKET, pfc=False, pfc_alpha=4.0, ecn=False)
+    switch = SharedBuffer(buffer_bytes=20 * WIRE, pfc=False, pfc_alpha=4.0, ecn=False)
     chosen = {"balance": "static", "switch": switch, "window_bytes": 50 * sc.MTU, "selective_repeat": True}
     results, _ = sc.simulate(graph, load(graph, 5), **chosen, max_retries=100)
     assert results.counters["dropped_packets"] > 0
@@ -345,7 +342,7 @@ def test_trees_with_tiny_buffers_do_not_lock(seed, spines):
     graph = topologies.build(
         f"leaf-spine:leaves=4,hosts_per_leaf=4,spines={spines},rate=100Gbps,delay=500ns,uplink_rate=100Gbps"
     )
-    switch = sc.buffer_of(graph, 4 * DEADLOCK_PACKET, pfc_alpha=1.0)
+    switch = sc.buffer_of(graph, 4 * WIRE, pfc_alpha=1.0)
     rng = np.random.default_rng(seed)
     dst = np.stack([(np.arange(16) + rng.integers(1, 16, 16)) % 16 for _ in range(2)])
     sent = sc.messages(np.arange(16), dst, 400_000)

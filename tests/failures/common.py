@@ -8,7 +8,6 @@ from nadi.topologies import routing_without
 
 
 def faults_of(graph, links=(), npus=(), detection_ps=20_000_000):
-    """The engine's schedule, with the routings that it needs."""
     routings = {down: routing_without(graph, down) for _, down in down_sets(links) if down}
     return Faults(tuple(links), tuple(npus), detection_ps, routings)
 
@@ -20,7 +19,6 @@ def cable(graph, a, b):
 
 
 def of_switch(graph, node):
-    """Both directions of all links of a node."""
     return tuple(np.flatnonzero((graph.link_src == node) | (graph.link_dst == node)).tolist())
 
 

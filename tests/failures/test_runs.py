@@ -36,7 +36,6 @@ def star(**more):
 
 
 def link(graph, a, b):
-    """The only link from a to b."""
     (number,) = np.flatnonzero((graph.link_src == a) & (graph.link_dst == b))
     return number
 

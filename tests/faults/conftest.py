@@ -13,7 +13,6 @@ import pytest
 
 from nadi import et
 from nadi.cli.main import main
-from nadi.et import CollectiveCommType
 from nadi.pdes.workers import compile_kernels
 from tests.faults import driver, segments
 from tests.forked import Forked
@@ -128,7 +127,7 @@ def run_file(tmp_path_factory):
     def write(size):
         folder = tmp_path_factory.mktemp("run")
         for npu in range(8):
-            nodes = [et.coll_node(1, "grads", CollectiveCommType.ALL_TO_ALL, size)]
+            nodes = [et.coll_node(1, "grads", et.CollectiveCommType.ALL_TO_ALL, size)]
             et.write_trace(folder / f"trace.{npu}.et", et.metadata(), nodes)
         path = folder / "run.toml"
         path.write_text('[workload]\ntraces = "trace"\n[topology]\nspec = "ring:npus=8,rate=100Gbps,delay=1us"\n')
@@ -145,7 +144,6 @@ def endless(run_file):
 
 @pytest.fixture(scope="session")
 def short(run_file):
-    """A run of a moment."""
     return run_file(1 << 20)
 
 
@@ -199,8 +197,6 @@ def start_command(tmp_path):
 
 @pytest.fixture
 def start(start_command):
-    """Start `nadi run` in one of WAYS."""
-
     def started(way, run, *options, fault="none"):
         launcher = None
         if way.startswith("ranks"):

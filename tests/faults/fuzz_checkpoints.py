@@ -66,7 +66,6 @@ def checkpoints(folder):
 
 
 def exchanged(random, newest, others):
-    """Replace a part by that of another checkpoint that has other content."""
     parts = [(part, other / part.name) for part in newest.glob("*.nadi") for other in others]
     parts = [(part, other) for part, other in parts if other.exists() and other.read_bytes() != part.read_bytes()]
     part, other = parts[random.integers(len(parts))]
@@ -75,7 +74,6 @@ def exchanged(random, newest, others):
 
 
 def truncated(random, newest, _others):
-    """Cut a part off."""
     parts = sorted(newest.glob("*.nadi"))
     part = parts[random.integers(len(parts))]
     size = int(random.integers(part.stat().st_size))
@@ -114,7 +112,6 @@ def forged(random, newest, others):
 
 
 def rewrite(path, values, arrays):
-    """Write a part with a checksum of its content."""
     path.unlink()
     write_arrays(path, values, arrays)
 
@@ -198,7 +195,6 @@ def examples(seeds, folder, kinds=KINDS):
 
 
 def main(arguments=None):
-    """Try all seeds; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.fuzz_checkpoints", description=__doc__)
     parser.add_argument("--files", type=int, default=300, help="number of examples")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first example")

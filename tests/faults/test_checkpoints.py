@@ -26,19 +26,16 @@ def a_second(run_file):
 
 @pytest.fixture(scope="module")
 def digest(a_second, tmp_path_factory):
-    """The digest of that run."""
     folder = tmp_path_factory.mktemp("whole")
     assert main(["run", str(a_second), "--quiet", "--out", str(folder)]) == 0
     return digest_in(folder)
 
 
 def digest_in(folder):
-    """Return the digest of the results in a folder."""
     return json.loads((folder / "summary.json").read_text())["digest"]
 
 
 def numbers(folder):
-    """Return the names of the checkpoints in a folder of results."""
     return sorted(path.name for path in (folder / "checkpoints").glob("[0-9]*"))
 
 
@@ -114,13 +111,11 @@ def stopped(a_second, tmp_path_factory):
 
 @pytest.fixture
 def copied(stopped, tmp_path):
-    """A copy of it."""
     shutil.copytree(stopped, tmp_path / "copy")
     return tmp_path / "copy"
 
 
 def refused(capsys, folder, *more):
-    """Return the line with which a resumed run is refused."""
     capsys.readouterr()
     assert main(["run", str(folder / "run.toml"), "--quiet", "--resume", str(folder / "out"), *more]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -17,7 +17,6 @@ CTRL_C = "Ctrl-C"
 
 
 def send(run, who, number):
-    """Send a signal to a part of a run."""
     if number == CTRL_C:
         os.killpg(run.process.pid, signal.SIGINT)
         return

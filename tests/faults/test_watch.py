@@ -14,14 +14,12 @@ ENDS_S = 20
 
 
 def look(out, capsys):
-    """Exit code and document of one look."""
     capsys.readouterr()
     code = main(["watch", str(out), "--once", "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 
 def until(out, capsys, wanted):
-    """Look until what is seen is as wanted."""
     end = time.monotonic() + STARTS_S
     while True:
         code, seen = look(out, capsys)
@@ -32,7 +30,6 @@ def until(out, capsys, wanted):
 
 
 def until_a_status(folder, run):
-    """Wait until a run below a folder has a status file."""
     end = time.monotonic() + STARTS_S
     while not [*folder.glob(f".nadi-*/{STATUS_FILE}")]:
         assert time.monotonic() < end, run.err

@@ -17,7 +17,6 @@ from tests.features.running import is_valid, outcome, run_file, run_quietly, war
 
 
 def main(arguments=None):
-    """Try all pairs; the exit code."""
     parser = options("python -m tests.features", __doc__)
     parser.add_argument("--restart", action="store_true", help="each run stops twice and continues")
     given = parser.parse_args(arguments)

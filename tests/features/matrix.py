@@ -24,7 +24,6 @@ MOST_ADDED = 12
 
 
 def options(prog, description):
-    """Return a parser with the options that the commands of all matrices take."""
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--seed", type=int, help="seed of the order in which pairs are tried; default: a random one")
     parser.add_argument("--seconds", type=float, default=1800, help="no run begins later than this")
@@ -70,7 +69,6 @@ class Matrix:
 
     @property
     def left(self):
-        """Return the number of pairs that are neither tried nor refused."""
         return len(self._left)
 
     def cover(self, most_runs=np.inf, seconds=np.inf):

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 from nadi.cli.main import main
 from nadi.configuration.run_file import load_config
 from nadi.launching import checkpoints
-from nadi.launching.checkpoints import CheckpointFolder
 from nadi.pdes import workers
 from nadi.pdes.parallel import NO_SNAPSHOT, SAVE_AND_END
 
@@ -27,14 +26,13 @@ PARTITIONERS = ("metis", "blocks", "scatter")
 WRONG_INPUT = 2
 
 
-class Stopping(CheckpointFolder):
+class Stopping(checkpoints.CheckpointFolder):
     """Checkpoints of a run that is asked to end after its workers have left the kernel so many times."""
 
     calls_left = 0
 
     @property
     def request(self):
-        """As Checkpoints.request."""
         self.calls_left -= 1
         return SAVE_AND_END if self.calls_left < 0 else NO_SNAPSHOT
 
@@ -47,13 +45,11 @@ class Stopping(CheckpointFolder):
 
 
 def after(calls):
-    """Return the context in which runs stop at a cut after so many calls."""
     kind = type("StoppingThen", (Stopping,), {"calls_left": calls})
     return mock.patch.object(checkpoints, "CheckpointFolder", kind)
 
 
 def often():
-    """Return the context in which workers leave the kernel often."""
     return mock.patch.multiple(workers, MIN_HOPS_OF_A_PAUSE=50, PAUSE_S=1e-4, EVENTS_OF_A_PAUSE=100)
 
 
@@ -91,7 +87,6 @@ def other_workers(random):
 
 
 def workers_of(path):
-    """Return options with the workers of a run file."""
     engine = load_config(path).engine
     keys = ("workers", "backend", "lps_per_worker", "partitioner")
     return [word for key in keys for word in ("--set", f"engine.{key}={json.dumps(getattr(engine, key))}")]

@@ -117,12 +117,10 @@ def _jobs(traces, keys):
 
 
 def described(run):
-    """Return a run as factors with their values."""
     return {factor: FACTORS[factor][number] for factor, number in run.items()}
 
 
 def run_file(run, folder):
-    """Return the text of a run file."""
     return toml_of(sections(run, folder))
 
 
@@ -137,7 +135,6 @@ def toml_of(run_sections):
 
 
 def is_valid(run, folder):
-    """Return whether the run file of a run is valid by itself."""
     if CONGESTION in run and "network.congestion_control" in run:
         return False
     try:

@@ -58,7 +58,6 @@ def results_of(path, later_ps):
 
 
 def times(results):
-    """Return the times of rows and messages, and of the end."""
     of_flows = [results.flows[name] for name in ("start_ps", "finish_ps") if name in results.flows]
     return [results.node_start_ps, results.node_finish_ps, *of_flows, np.array([results.finish_time_ps])]
 
@@ -76,7 +75,6 @@ def amounts(results):
 
 
 def differences(results, shifted, later_ps):
-    """Return what is not the same but later_ps later."""
     found = [name for name, own in amounts(results).items() if not np.array_equal(own, amounts(shifted)[name])]
     same = [are_later(own, later, later_ps) for own, later in zip(times(results), times(shifted), strict=True)]
     return found + (["times"] if not all(same) else [])

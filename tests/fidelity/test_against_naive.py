@@ -27,7 +27,6 @@ from tests.pdes.compare import differences
 
 @st.composite
 def runs(draw):
-    """Spec of a network, Workload, Settings."""
     spec = draw(networks())
     model = fidelity(
         draw(st.sampled_from(KINDS)),
@@ -125,8 +124,6 @@ NETWORK = replace(constant.NETWORK, name="mine", own=Mine)
 
 @pytest.fixture
 def command(capsys):
-    """Run a command in this process; gives its exit code, standard output and standard error."""
-
     def run(*arguments):
         capsys.readouterr()
         return main([*map(str, arguments)]), *capsys.readouterr()

@@ -52,12 +52,10 @@ def times_of(folded, *, by_place, **more):
 
 
 def costs(*columns):
-    """int64[n]: the cost of each row."""
     return np.array([cost(*row) for row in zip(*(column.tolist() for column in columns), strict=True)], np.int64)
 
 
 def every_row(folded, times):
-    """Start and finish of each row of each NPU."""
     found = []
     for c in folded.classes.class_of_npu.tolist():
         own = slice(int(times.row_ptr[c]), int(times.row_ptr[c + 1]))

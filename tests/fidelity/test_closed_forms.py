@@ -6,7 +6,6 @@ from nadi import pdes
 from nadi.configuration.sections import NetworkSection, given_default
 from nadi.pdes import fidelity as contract_fidelity
 from nadi.pdes.core import settings_of
-from nadi.pdes.fidelity import fidelity
 from nadi.topologies import build
 from nadi.workload import collective_program
 from tests.pdes.cases import Traces
@@ -19,7 +18,7 @@ def simulate(network, program, kind, *, concurrent_collectives=False, compute_sl
     """Results of a program on a network (a spec or a Graph); parameters are those of fidelity.Fidelity."""
     graph = build(network) if isinstance(network, str) else network
     settings = pdes.Settings(
-        fidelity=fidelity(kind, **parameters),
+        fidelity=contract_fidelity.fidelity(kind, **parameters),
         concurrent_collectives=concurrent_collectives,
         compute_slowdown=compute_slowdown,
     )

@@ -17,13 +17,12 @@ from nadi.simulation.mixed_fidelity import coupled_collectives
 from nadi.simulation.network_settings import network_settings
 from nadi.simulation.run import run_program
 from nadi.topologies import build, routing_without
-from nadi.workload import KINDS, CollectiveSettings, build_program
 from tests.fidelity.test_training_steps import CASES, HOSTS, LINKS, SWITCH, over_packets
 from tests.pdes.cases import Traces
 from tests.samples import sampled
 
 LEAVES = "leaf-spine:npus=16,hosts_per_leaf=4,rate=100Gbps,delay=500ns"
-RING = CollectiveSettings({"all-reduce": "ring"})
+RING = workload.CollectiveSettings({"all-reduce": "ring"})
 ALONE, CONGESTED = 0.01, 0.05  # of the time by packets
 
 
@@ -58,7 +57,7 @@ ALGORITHMS = [
 def test_a_collective_alone_takes_its_closed_form_and_links_carry_what_its_messages_put_there(
     network, kind, algorithm, size
 ):
-    graph, how = build(network), CollectiveSettings({kind: algorithm})
+    graph, how = build(network), workload.CollectiveSettings({kind: algorithm})
     program = workload.collective_program(kind, graph.npus, size, algorithm, graph)
     found, kinds = ran(graph, program, how)
     messages, _ = ran(graph, program, how, "steps")
@@ -75,7 +74,7 @@ def test_a_collective_alone_takes_its_closed_form_and_links_carry_what_its_messa
 def test_collectives_take_as_long_as_by_packets(kind, algorithm, spines):
     """4 spines: as much uplink as hosts have, but several flows on some; 2: half of it; 1: a quarter."""
     program = workload.collective_program(kind, 16, 4 * MIB, algorithm)
-    how = CollectiveSettings({kind: algorithm})
+    how = workload.CollectiveSettings({kind: algorithm})
     coupled, packet = (ran(f"{LEAVES},spines={spines}", program, how, each)[0] for each in ("coupled", "packet"))
     assert coupled.finish_time_ps == pytest.approx(packet.finish_time_ps, rel=ALONE)
 
@@ -102,10 +101,10 @@ def test_collectives_in_levels_and_stages_take_as_long_as_by_packets(network, co
     graph = build(f"{network},spines={(4 if network == LEAVES else 16) // ratio}")
     host = np.arange(graph.npus) if network == LEAVES else graph.host
     halves = tuple(tuple(np.flatnonzero(host % 2 == half).tolist()) for half in range(2))
-    how = CollectiveSettings({kind: algorithm}, all_gather_size="total")
-    node = coll_node(0, kind, CollectiveCommType(KINDS.index(kind)), 4 * MIB, pg_name="half")
+    how = workload.CollectiveSettings({kind: algorithm}, all_gather_size="total")
+    node = coll_node(0, kind, CollectiveCommType(workload.KINDS.index(kind)), 4 * MIB, pg_name="half")
     traces = np.zeros(graph.npus, np.int32)
-    program = build_program(
+    program = workload.build_program(
         [table_of(metadata(), [node])], traces, graph.npus, settings=how, fabric=graph, families={"half": halves}
     )
     coupled, packet = (ran(graph, program, how, each)[0].finish_time_ps for each in ("coupled", "packet"))
@@ -119,7 +118,7 @@ def test_collectives_in_levels_and_stages_take_as_long_as_by_packets(network, co
 def test_collectives_in_stages_of_single_messages_send_message_by_message_unless_there_are_too_many(
     monkeypatch, kind, algorithm
 ):
-    graph, how = build("switch:npus=8"), CollectiveSettings({kind: algorithm})
+    graph, how = build("switch:npus=8"), workload.CollectiveSettings({kind: algorithm})
     program = workload.collective_program(kind, graph.npus, MIB, algorithm, graph)
     found, kinds = ran(graph, program, how)
     messages, _ = ran(graph, program, how, "steps")
@@ -242,7 +241,7 @@ def test_an_all_to_all_with_split_sizes_is_a_coupled_flow():
     matrix = np.arange(36).reshape(6, 6) * 10_000
     np.fill_diagonal(matrix, 0)
     program = workload.uneven_program(matrix, "direct")
-    found, _ = ran("switch:npus=6", program, CollectiveSettings())
+    found, _ = ran("switch:npus=6", program, workload.CollectiveSettings())
     messages, _ = ran("switch:npus=6", program, fidelity="steps")
     assert found.finish_time_ps == pytest.approx(messages.finish_time_ps, rel=2e-2)
     assert np.array_equal(found.links["tx_bytes"], messages.links["tx_bytes"])
@@ -252,7 +251,7 @@ def test_stages_of_coupled_flows_have_different_links(monkeypatch):
     """Halving and doubling: the third stage alone crosses the only spine, with a quarter of the bytes."""
     monkeypatch.setattr("nadi.simulation.mixed_fidelity.MAX_STAGED_MESSAGES", 0)
     program = workload.collective_program("all-reduce", 8, 8 * MIB, "halving-doubling")
-    how = CollectiveSettings({"all-reduce": "halving-doubling"})
+    how = workload.CollectiveSettings({"all-reduce": "halving-doubling"})
     spec = "leaf-spine:npus=8,hosts_per_leaf=4,rate=100Gbps,delay=500ns,spines=1"
     coupled, packet = (ran(spec, program, how, each)[0] for each in ("coupled", "packet"))
     assert coupled.finish_time_ps == pytest.approx(packet.finish_time_ps, rel=1e-2)

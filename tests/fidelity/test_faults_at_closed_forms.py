@@ -13,7 +13,6 @@ import nadi
 from nadi import pdes, topologies
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
-from nadi.pdes import Faults, LinkFault, NpuFault
 from nadi.simulation.assembly import with_slow_links
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
@@ -38,7 +37,6 @@ FAULTS = {
 
 @functools.cache
 def healthy_ps(step):
-    """Return how long a step without faults takes at closed forms, in ps."""
     return ran(step, "closed-form").finish_time_ps
 
 
@@ -62,9 +60,8 @@ def program_of(graph, size, how):
 
 
 def by_packets_ps(graph, size, links):
-    """Return how long the program takes by packets with faults of links, in ps."""
     program = program_of(graph, size, CollectiveSettings({"all-reduce": "ring"}))
-    settings = replace(network_settings(NetworkSection(fidelity="packet")), faults=Faults(tuple(links)))
+    settings = replace(network_settings(NetworkSection(fidelity="packet")), faults=pdes.Faults(tuple(links)))
     return pdes.run(pdes.build_world(graph, program, settings)).finish_time_ps
 
 
@@ -72,10 +69,10 @@ def alike(graph, faults=(), links=(), *, size=1 << 20, fold=True, algorithm="rin
     """Each NPU computes, all reduce, each computes again, by classes."""
     how = CollectiveSettings({"all-reduce": algorithm})
     program = program_of(graph, size, how)
-    slow = with_slow_links(graph, Faults(tuple(links)))
+    slow = with_slow_links(graph, pdes.Faults(tuple(links)))
     costs = CollectiveCosts(slow, SETTINGS, planned_on=graph)
     settings = network_settings(NetworkSection(fidelity="closed-form"))
-    object.__setattr__(settings, "faults", Faults(npus=tuple(faults)))
+    object.__setattr__(settings, "faults", pdes.Faults(npus=tuple(faults)))
     with nullcontext() if fold else patch.object(running, "_paces", lambda npus, _: np.arange(npus)):
         folded = running.laid_out(graph, program, costs, slow_npus=faults)
     return folded, running.run(graph, folded, running.costed(folded, costs, how), costs, settings, NoProgress())
@@ -83,7 +80,7 @@ def alike(graph, faults=(), links=(), *, size=1 << 20, fold=True, algorithm="rin
 
 def test_slow_npus_are_classes_of_their_own():
     graph = topologies.build(LEAVES)
-    faults = [NpuFault(5, 0, slowdown=1.5), NpuFault(9, 0, slowdown=1.5), NpuFault(2, 0, slowdown=3.0)]
+    faults = [pdes.NpuFault(5, 0, slowdown=1.5), pdes.NpuFault(9, 0, slowdown=1.5), pdes.NpuFault(2, 0, slowdown=3.0)]
     folded, found = alike(graph, faults)
     _, every = alike(graph, faults, fold=False)
     assert sorted(folded.classes.size.tolist()) == [1, 2, 13]
@@ -99,7 +96,7 @@ def test_slow_npus_are_classes_of_their_own():
 def test_a_slow_link_slows_a_ring_to_its_rate():
     """2 (n - 1) / n of the buffer cross each link of a ring, with headers and the acknowledgements of what comes in."""
     graph = topologies.build(LEAVES)
-    links = [LinkFault(cable(graph, 7, 17), 0, rate_bps=10_000_000_000)]
+    links = [pdes.LinkFault(cable(graph, 7, 17), 0, rate_bps=10_000_000_000)]
     size = 64 << 20
     _, healthy = alike(graph, size=size)
     _, slow = alike(graph, links=links, size=size)
@@ -115,8 +112,8 @@ def test_a_slow_link_among_equal_ones_counts():
     graph = topologies.build(LEAVES)
     leaf, spine = graph.npus + 1, graph.npus + 5
     assert (graph.node_name(leaf), graph.node_name(spine)) == ("leaf 1", "spine 1")
-    fault = LinkFault(cable(graph, leaf, spine), 0, rate_bps=25_000_000_000)
-    found = with_slow_links(graph, Faults((fault,)))
+    fault = pdes.LinkFault(cable(graph, leaf, spine), 0, rate_bps=25_000_000_000)
+    found = with_slow_links(graph, pdes.Faults((fault,)))
     changed = np.flatnonzero(found.link_rate_bps != graph.link_rate_bps)
     ends = {tuple(graph.node_name(int(side[link])) for side in (graph.link_src, graph.link_dst)) for link in changed}
     spines = {"spine 0", "spine 1"}
@@ -129,7 +126,7 @@ def test_a_slow_link_among_equal_ones_counts():
 def test_algorithms_do_not_know_of_slow_links():
     """NCCL plans by what its GPUs and NICs are, so a slow link changes times and no plans."""
     graph = topologies.build("rail-optimised:npus=16,gpus_per_host=8,rate=200Gbps,nvlink_rate=2400Gbps")
-    links = [LinkFault(cable(graph, 3, graph.npus + 2 + 3), 0, rate_bps=200_000_000_000)]
+    links = [pdes.LinkFault(cable(graph, 3, graph.npus + 2 + 3), 0, rate_bps=200_000_000_000)]
     for size in (1 << 16, 1 << 26):
         folded, same = alike(graph, links=links, size=size, algorithm="nccl")
         assert same.finish_time_ps == alike(graph, size=size, algorithm="nccl")[1].finish_time_ps
@@ -154,7 +151,7 @@ def test_a_group_that_uses_no_slow_link_has_the_time_without_it(fabric, link, me
     how, group = CollectiveSettings({"all-reduce": algorithm}), np.array(members)
     healthy = CollectiveCosts(graph, SETTINGS)
     for rate_bps in (10**8, 10**10, 9 * 10**10):
-        faults = Faults((LinkFault(cable(graph, *link), 0, rate_bps=rate_bps),))
+        faults = pdes.Faults((pdes.LinkFault(cable(graph, *link), 0, rate_bps=rate_bps),))
         slow = CollectiveCosts(with_slow_links(graph, faults), replace(SETTINGS, faults=faults), planned_on=graph)
         for size in (1 << 10, 4 << 10, 32 << 10, 1 << 20, 3 << 30):
             args = how, "all-reduce", group, size
@@ -168,7 +165,7 @@ def test_a_slow_link_never_makes_a_group_faster():
     healthy = CollectiveCosts(graph, SETTINGS)
     nominal_bps = int(graph.link_rate_bps[cable(graph, 1, 2)[0]])
     for percent in (10, 50, 70, 80, 95):
-        faults = Faults((LinkFault(cable(graph, 1, 2), 0, rate_bps=nominal_bps * percent // 100),))
+        faults = pdes.Faults((pdes.LinkFault(cable(graph, 1, 2), 0, rate_bps=nominal_bps * percent // 100),))
         slow = CollectiveCosts(with_slow_links(graph, faults), replace(SETTINGS, faults=faults), planned_on=graph)
         for size in (1 << 10, 4 << 10, 32 << 10, 1 << 20):
             args = how, "all-reduce", group, size
@@ -186,7 +183,7 @@ def test_a_slow_link_never_makes_a_group_faster():
 def test_groups_with_and_without_a_slow_link_are_told_apart(fabric, links, with_slow, without, is_slow_first):
     """All their NPUs have one slow link each, but only that of the first group is inside it."""
     graph = topologies.build(fabric)
-    faults = Faults(tuple(LinkFault(cable(graph, *link), 0, rate_bps=10**10) for link in links))
+    faults = pdes.Faults(tuple(pdes.LinkFault(cable(graph, *link), 0, rate_bps=10**10) for link in links))
     costs = CollectiveCosts(with_slow_links(graph, faults), replace(SETTINGS, faults=faults), planned_on=graph)
     how = CollectiveSettings({"all-reduce": "ring"})
     groups = [with_slow, without] if is_slow_first else [without, with_slow]

@@ -12,7 +12,6 @@ from nadi import pdes, workload
 from nadi.configuration.sections import NetworkSection
 from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress
-from nadi.pdes import Faults, LinkFault, NpuFault
 from nadi.pdes.fidelity import fidelity
 from nadi.simulation.network_settings import network_settings
 from nadi.simulation.open_network import open_network
@@ -26,7 +25,6 @@ FULL_PACKET_PS = 334_240  # 4,178 bytes at 100 Gb/s
 
 
 def ran(network, program, fidelity="flow", faults=None, **keys):
-    """Results of a program with keys of [network]."""
     graph = build(network) if isinstance(network, str) else network
     settings = network_settings(NetworkSection.model_validate({"fidelity": fidelity, **keys}))
     if faults is not None:
@@ -192,7 +190,7 @@ def test_a_link_that_becomes_slow_slows_its_flows_down():
     size, at_ps = 10_000_000, 100_000_000
     program = one_message(2, 0, 1, size)
     links = tuple(range(graph.links))
-    slow = Faults((LinkFault(links, at_ps, rate_bps=25_000_000_000),))
+    slow = pdes.Faults((pdes.LinkFault(links, at_ps, rate_bps=25_000_000_000),))
     healthy = ran(graph, program).finish_time_ps
     flow = ran(graph, program, faults=slow).finish_time_ps
     assert flow == pytest.approx(at_ps + 4 * (healthy - at_ps), rel=1e-2)
@@ -212,7 +210,7 @@ def test_a_link_that_is_down_stops_its_flows_until_routes_change():
         assert graph.link_src[link] == graph.link_dst[link + 1]
         links = (link, link + 1)
         routings = {frozenset(links): routing_without(graph, frozenset(links))}
-        faults = Faults((LinkFault(links, 100_000_000, down=True),), (), 200_000_000, routings)
+        faults = pdes.Faults((pdes.LinkFault(links, 100_000_000, down=True),), (), 200_000_000, routings)
         found = ran(graph, program, faults=faults).finish_time_ps
         assert found == pytest.approx(healthy.finish_time_ps + longer_ps, rel=1e-3)
 
@@ -220,8 +218,8 @@ def test_a_link_that_is_down_stops_its_flows_until_routes_change():
 def test_a_failure_without_a_way_around_ends_when_the_link_is_back():
     graph = build("ring:npus=2,rate=100Gbps")
     program = one_message(2, 0, 1, 4_000_000)
-    down = Faults(
-        (LinkFault(tuple(range(graph.links)), 100_000_000, 300_000_000, down=True),),
+    down = pdes.Faults(
+        (pdes.LinkFault(tuple(range(graph.links)), 100_000_000, 300_000_000, down=True),),
         (),
         10**12,
         {frozenset(range(graph.links)): graph.routing},
@@ -236,6 +234,6 @@ def test_a_slow_npu_computes_slowly():
     program = traces.program({})
     fast, slow = (
         ran("ring:npus=2", program, faults=faults).finish_time_ps
-        for faults in (None, Faults((), (NpuFault(0, 0, slowdown=2.0),)))
+        for faults in (None, pdes.Faults((), (pdes.NpuFault(0, 0, slowdown=2.0),)))
     )
     assert slow == 2 * fast

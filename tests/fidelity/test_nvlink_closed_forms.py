@@ -34,7 +34,6 @@ def program_of(traces, how, graph=GRAPH):
 
 
 def closed_form_ps(program, how, settings=SETTINGS):
-    """Time of the single kind of collective of a program."""
     costs = CollectiveCosts(GRAPH, settings, PLANNER_EFFORT)
     return int(running.costed(running.laid_out(GRAPH, program, costs), costs, how).time_ps[0])
 

@@ -9,7 +9,6 @@ import nadi
 from nadi import pdes, topologies
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
-from nadi.pdes import Faults, LinkFault
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.network_settings import network_settings
@@ -212,7 +211,7 @@ def test_a_message_that_begins_or_a_slow_link_reprices_those_under_way(model):
     assert second_ps == pytest.approx(2 * whole_ps, rel=1e-2)
     port = int(np.flatnonzero(LEAVES.link_src == 0)[0])
     settings = network_settings(NetworkSection.model_validate(MODELS[model]))
-    faults = Faults((LinkFault((port,), half_ps, rate_bps=25 * 10**9),))
+    faults = pdes.Faults((pdes.LinkFault((port,), half_ps, rate_bps=25 * 10**9),))
     slowed = open_network(LEAVES, pdes.Settings(fidelity=settings.fidelity, faults=faults))
     slowed.post(0, 7, size)
     ((_, slow_ps),) = by_message(to_the_end(slowed))

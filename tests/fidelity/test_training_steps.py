@@ -101,7 +101,6 @@ def set_up(case, fabric):
 
 @functools.cache
 def results(case, fabric, fidelity):
-    """A step."""
     _, graph, program, how = set_up(case, fabric)
     own = clusters.find(HOSTS).network if fabric == HOSTS and fidelity not in {"unaware", "aware"} else {}
     settings = network_settings(NetworkSection.model_validate({**own, **SECTIONS[fidelity]}))
@@ -113,7 +112,6 @@ def results(case, fabric, fidelity):
 
 
 def over_packets(case, fabric, fidelity):
-    """Time of a step over what packets take."""
     return results(case, fabric, fidelity).finish_time_ps / results(case, fabric, "packet").finish_time_ps
 
 

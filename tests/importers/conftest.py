@@ -24,6 +24,25 @@ SYSTEM = {
 NETWORK = {"topology": ["Ring"], "npus_count": [4], "bandwidth": [50.0], "latency": [500.0]}
 
 
+@pytest.fixture
+def shipped(nadi, shared_data):  # noqa: F811 - the fixture
+    """Run `nadi astra-sim` on files that ASTRA-sim ships and a microbenchmark, with other files."""
+
+    def run(collective, npus, *more, system="native_collectives/Ring_4chunks", network=None):
+        data = shared_data / "astra-sim"
+        network = network or data / "network" / "analytical" / f"Ring_{npus}npus.yml"
+        return nadi.ok(
+            "astra-sim",
+            f"--workload-configuration={shared_data}/chakra/microbenchmarks/{collective}/{npus}npus_1MB/{collective}",
+            f"--system-configuration={data}/system/{system}.json",
+            f"--network-configuration={network}",
+            f"--remote-memory-configuration={data}/remote_memory/analytical/no_memory_expansion.json",
+            *more,
+        )
+
+    return run
+
+
 class AstraSim(NamedTuple):
     """Files of ASTRA-sim in a folder, and the options that name them."""
 
@@ -31,7 +50,6 @@ class AstraSim(NamedTuple):
     arguments: list
 
     def options(self, **changes):
-        """The options as the translation takes them."""
         given = dict(
             zip(("workload", "system", "network"), (a.partition("=")[2] for a in self.arguments), strict=False)
         )
@@ -39,7 +57,6 @@ class AstraSim(NamedTuple):
         return Options(**({"workload": given["workload"], **paths} | changes))
 
     def sections(self, **changes):
-        """Sections and warning of the run file."""
         return translated(self.options(**changes))
 
 

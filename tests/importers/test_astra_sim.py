@@ -337,16 +337,9 @@ def test_layers_of_astra_sim_1(shared_data, astra_sim, nadi, tmp_path, name):
     assert document["finish_time_ps"] // 1000 == int(cycles[1])
 
 
-def test_shipped_custom_collective(shared_data, nadi):
+def test_shipped_custom_collective(shipped):
     """Its path starts at ASTRA-sim's folder. By hand: 14 messages of 128 KiB, and 7 us for each of 7 reductions."""
-    data = shared_data / "astra-sim"
-    done = nadi.ok(
-        "astra-sim",
-        f"--workload-configuration={shared_data}/chakra/microbenchmarks/all_reduce/8npus_1MB/all_reduce",
-        f"--system-configuration={data}/system/custom_collectives/custom_collective.json",
-        f"--network-configuration={data}/network/analytical/Ring_8npus.yml",
-        f"--remote-memory-configuration={data}/remote_memory/analytical/no_memory_expansion.json",
-    )
+    done = shipped("all_reduce", 8, system="custom_collectives/custom_collective")
     step = int(500 + (1 << 17) / (50 * 2**30 / 1e9))
     assert re.findall(r"sys\[\d\] finished, (\d+) cycles", done.out) == [str(14 * step + 7 * 7000)] * 8
 
@@ -375,16 +368,9 @@ def test_the_htsim_back_end(astra_sim, nadi):
     assert (graph.npus, graph.dims, set(graph.link_rate_bps.tolist())) == (4, (4,), {200 * 10**9})
 
 
-def test_shipped_tree_of_htsim(shared_data, nadi):
-    data = shared_data / "astra-sim"
-    done = nadi.ok(
-        "astra-sim",
-        f"--workload-configuration={shared_data}/chakra/microbenchmarks/all_reduce/8npus_1MB/all_reduce",
-        f"--system-configuration={data}/system/native_collectives/Ring_4chunks.json",
-        f"--network-configuration={data}/network/analytical/Ring_8npus.yml",
-        f"--remote-memory-configuration={data}/remote_memory/analytical/no_memory_expansion.json",
-        *("--htsim_opts", "-topo", data / "network" / "htsim" / "8nodes.topo"),
-    )
+def test_shipped_tree_of_htsim(shared_data, shipped):
+    tree = shared_data / "astra-sim" / "network" / "htsim" / "8nodes.topo"
+    done = shipped("all_reduce", 8, "--htsim_opts", "-topo", tree)
     assert len(re.findall(r"sys\[\d\] finished", done.out)) == 8
 
 

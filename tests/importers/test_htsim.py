@@ -71,25 +71,16 @@ def test_starts_are_picoseconds(nadi, tmp_path):
     assert (found[0, 1][0], found[0, 2][0]) == (2.500001, 0)
 
 
-def test_a_trigger_of_the_sender_waits_for_the_last_acknowledgement(nadi, tmp_path):
-    lines = (
-        "0->1 id 1 start 0 size 40860 send_done_trigger 1",
-        "0->2 id 2 trigger 1 size 4086",
-        "trigger id 1 oneshot",
-    )
-    found = run(nadi, tmp_path, *lines)
+@pytest.mark.parametrize(
+    ("trigger", "src", "after_us"),
+    [("send_done", 0, 4 + 2 * 64 * 8 / 100e3), ("recv_done", 1, 2)],
+    ids=["the sender waits for the last acknowledgement", "the receiver for the bytes"],
+)
+def test_a_trigger_waits_for_the_whole_message(nadi, tmp_path, trigger, src, after_us):
+    first = f"0->1 id 1 start 0 size 40860 {trigger}_trigger 7"
+    found = run(nadi, tmp_path, first, f"{src}->2 id 2 trigger 7 size 4086", "trigger id 7 oneshot")
     sent_us = (10 + 1) * 4150 * 8 / 100e3  # ten packets, of which the last is sent twice
-    assert found[0, 2][0] == pytest.approx(sent_us + 4 + 2 * 64 * 8 / 100e3, abs=0.001)
-
-
-def test_a_trigger_of_the_receiver_waits_for_the_bytes(nadi, tmp_path):
-    lines = (
-        "0->1 id 1 start 0 size 40860 recv_done_trigger 2",
-        "1->3 id 3 trigger 2 size 4086",
-        "trigger id 2 oneshot",
-    )
-    found = run(nadi, tmp_path, *lines)
-    assert found[1, 3][0] == pytest.approx((10 + 1) * 4150 * 8 / 100e3 + 2, abs=0.001)
+    assert found[src, 2][0] == pytest.approx(sent_us + after_us, abs=0.001)
 
 
 def test_both_kinds_of_triggers_are_told(tmp_path):

@@ -32,7 +32,6 @@ def part(tmp_path, text, fabric=LEAF_SPINE):
 
 
 def network(tmp_path, text, fabric=LEAF_SPINE):
-    """The section as a run has it."""
     sections = {"workload": {"traces": "."}, "topology": {"spec": fabric}, **part(tmp_path, text, fabric).sections}
     return load_config(None, sections=sections).network
 
@@ -173,18 +172,11 @@ def arguments(files, options):
     ]
 
 
-def test_shipped_files_take_the_published_time(shared_data, nadi):
+def test_shipped_files_take_the_published_time(shared_data, shipped):
     """Packets on a switch of 8; ns-3's packets take whole nanoseconds."""
-    data = shared_data / "astra-sim"
-    done = nadi.ok(
-        "astra-sim",
-        f"--workload-configuration={shared_data}/chakra/microbenchmarks/all_reduce/8npus_1MB/all_reduce",
-        f"--system-configuration={data}/system/native_collectives/Ring_4chunks.json",
-        f"--network-configuration={shared_data}/formats/ns3/config.txt",
-        f"--logical-topology-configuration={data}/network/ns3/sample_8nodes_1D.json",
-        f"--remote-memory-configuration={data}/remote_memory/analytical/no_memory_expansion.json",
-        "--comm-group-configuration=empty",
-    )
+    logical = shared_data / "astra-sim" / "network" / "ns3" / "sample_8nodes_1D.json"
+    more = (f"--logical-topology-configuration={logical}", "--comm-group-configuration=empty")
+    done = shipped("all_reduce", 8, *more, network=shared_data / "formats" / "ns3" / "config.txt")
     cycles = [int(cycle) for cycle in re.findall(r"sys\[\d\] finished, (\d+) cycles", done.out)]
     assert cycles == pytest.approx([PUBLISHED_NS["all_reduce"]] * 8, rel=1e-4)
 

@@ -72,8 +72,6 @@ COMMANDS = {
 
 @pytest.fixture
 def refuse(capsys, tmp_path):
-    """Run a command that must refuse its input; gives the one line."""
-
     def refused(command, path):
         capsys.readouterr()
         code = main([*command.format(out=tmp_path / "new.toml").split(), str(path)])
@@ -89,8 +87,6 @@ def refuse(capsys, tmp_path):
 
 @pytest.fixture
 def write(tmp_path):
-    """Write a file of OTHERS, None = make a folder."""
-
     def written(content, name="given"):
         path = tmp_path / name
         if content is None:

@@ -8,7 +8,6 @@ import pytest
 
 from nadi import topologies
 from nadi.inputs import plug_ins
-from nadi.topologies import clusters
 from nadi.workload.collectives import choose, default_algorithm
 from nadi.workload.errors import WorkloadError
 from tests.nonempty import nonempty
@@ -149,7 +148,7 @@ def test_a_name_that_two_have_is_refused(install):
 def test_no_topology_has_the_name_of_a_machine_or_cluster(install, group, spec, complaint):
     value = "mine" if group == "topology" else "mine:own.toml"
     install("mine", [(f"nadi.{group}", f"{spec.partition(':')[0]} = {value}")], **{"own.toml": ""})
-    clusters._named.cache_clear()  # other tests may have read it
+    topologies.clusters._named.cache_clear()  # other tests may have read it
     with pytest.raises(topologies.TopologyError, match=f"^{re.escape(complaint)}; expected one of this name$"):
         topologies.build(spec)
     assert topologies.build("switch:npus=4").npus == 4

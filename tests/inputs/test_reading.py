@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from nadi import et, inputs, topologies
 from nadi.cli.main import main
 from nadi.et.framing import frame, iter_messages
-from nadi.inputs import files, parse_toml
 from nadi.inputs.errors import InputError, NadiError
 from nadi.inputs.files import MAX_KEY_PARTS, MAX_LEVELS
 from nadi.inputs.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
@@ -53,7 +52,7 @@ def test_a_gzipped_trace_is_read_in_blocks_of_any_size(tmp_path, monkeypatch):
     whole = list(iter_messages(path))
     assert [message for _, message in whole] == messages
     for size in (1, 2, 3, 7, 100):
-        monkeypatch.setattr(files, "_BLOCK_BYTES", size)
+        monkeypatch.setattr(inputs.files, "_BLOCK_BYTES", size)
         assert list(iter_messages(path)) == whole
     path.write_bytes(gzip.compress(data[:-3]))
     with pytest.raises(et.TraceError, match=rf"byte {whole[-1][0]}: message of 9 bytes, expected at most the 6 that"):
@@ -65,23 +64,23 @@ def test_gzip_bombs(refuse, tmp_path, monkeypatch):
     zeros = tmp_path / "t.0.et"
     zeros.write_bytes(gzip.compress(bytes(30 << 20), 1))
     inflated = []
-    readinto = files._Inflated.readinto
+    readinto = inputs.files._Inflated.readinto
 
     def counted(self, room):
         inflated.append(readinto(self, room))
         return inflated[-1]
 
-    monkeypatch.setattr(files._Inflated, "readinto", counted)
+    monkeypatch.setattr(inputs.files._Inflated, "readinto", counted)
     assert "node type 0" in refuse("trace", "show", zeros)
     assert 0 < sum(inflated) < 5 << 20  # of 30 MiB
     bomb = tmp_path / "t.1.et"
     one = frame(et.comp_node(1, "a").SerializeToString())
     bomb.write_bytes(gzip.compress(frame(et.metadata().SerializeToString()) + one * 10_000))
-    monkeypatch.setattr(files, "MIN_INFLATED_LIMIT_BYTES", 50_000)
-    monkeypatch.setattr(files, "_BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(inputs.files, "MIN_INFLATED_LIMIT_BYTES", 50_000)
+    monkeypatch.setattr(inputs.files, "_BLOCK_BYTES", 1 << 10)
     with pytest.raises(et.TraceError, match=r"t\.1\.et: inflates to more than 200 times its size; if that is intended"):
         list(iter_messages(bomb))
-    monkeypatch.setattr(files, "LARGEST_INFLATED_BYTES", 50_000)
+    monkeypatch.setattr(inputs.files, "LARGEST_INFLATED_BYTES", 50_000)
     with pytest.raises(
         et.TraceError, match=r"t\.1\.et: inflates to more than 50000 bytes; if that is intended, gunzip"
     ):
@@ -302,7 +301,7 @@ LONG = ".".join(["a"] * 200_000)
 def test_a_key_of_many_parts_is_refused_at_once(text):
     began = time.process_time()
     with pytest.raises(ValueError, match=f"a dotted key of more than {MAX_KEY_PARTS} parts"):
-        parse_toml(text)
+        inputs.parse_toml(text)
     assert time.process_time() - began < 1
 
 
@@ -319,14 +318,14 @@ def test_a_key_of_many_parts_is_refused_at_once(text):
     ],
 )
 def test_dots_elsewhere_are_no_keys(text):
-    assert parse_toml(text) == tomllib.loads(text)
+    assert inputs.parse_toml(text) == tomllib.loads(text)
 
 
 def test_levels_are_bounded():
     key = ".".join(["a"] * (MAX_KEY_PARTS - 1))
     with pytest.raises(ValueError, match=f"tables within more than {MAX_LEVELS} others"):
-        parse_toml("x = " + f"{{ {key} = " * 10 + "1" + " }" * 10 + "\n")
-    assert parse_toml("x = { a.b = [ { c = 1 } ] }\n") == {"x": {"a": {"b": [{"c": 1}]}}}
+        inputs.parse_toml("x = " + f"{{ {key} = " * 10 + "1" + " }" * 10 + "\n")
+    assert inputs.parse_toml("x = { a.b = [ { c = 1 } ] }\n") == {"x": {"a": {"b": [{"c": 1}]}}}
 
 
 class OwnError(ValueError):

@@ -43,7 +43,6 @@ UNBOUNDED = 64
 
 
 def characters(items):
-    """Some characters of a set in brackets."""
     if items and items[0][0] is codes.NEGATE:
         inside = "".join(chr(value) for code, value in items[1:] if code is codes.LITERAL)
         yield from [c for c in 'x1 "\n/*([{`' if c not in inside][:3]
@@ -58,7 +57,6 @@ def characters(items):
 
 
 def samples(nodes, most=4):
-    """Some strings that a part of a pattern matches."""
     parts = [list(islice(_samples_of(code, value, most), most)) or [""] for code, value in nodes]
     return ["".join(choice) for choice in islice(product(*parts), most)]
 
@@ -128,7 +126,6 @@ def slow_attack(pattern, method):
 
 
 def taken_s(act, method, subject):
-    """CPU seconds of a search. One alone may include a collection of the process's garbage."""
     began = time.process_time()
     list(act(subject)) if method == "finditer" else act(subject)
     return time.process_time() - began

@@ -172,7 +172,6 @@ def values_of(dtype, count):
 
 
 def file_of(array):
-    """Return the bytes of a Parquet file with this column."""
     made = io.BytesIO()
     pq.write_table(pa.Table.from_arrays([array], names=["a"]), made)
     return made.getvalue()

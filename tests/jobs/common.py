@@ -6,7 +6,6 @@ import numpy as np
 
 from nadi import et
 from nadi.configuration.sections import NetworkSection
-from nadi.et import CollectiveCommType
 from nadi.launching.progress import NoProgress
 from nadi.simulation.assembly import with_flows
 from nadi.simulation.closed_forms.costs import CollectiveCosts
@@ -19,7 +18,7 @@ from nadi.workload.program.building import WorkOfRanks
 from nadi.workload.program.jobs import FabricJob, build_jobs
 from tests.closed_forms import at_closed_forms
 
-ALL_REDUCE = CollectiveCommType.ALL_REDUCE
+ALL_REDUCE = et.CollectiveCommType.ALL_REDUCE
 LEAVES = "leaf-spine:leaves=4,hosts_per_leaf=4,spines=1,uplinks=4,rate=100Gbps"
 SIZE = 1 << 20
 
@@ -41,7 +40,6 @@ def tables(ranks, size=SIZE):
 
 
 def work(traces):
-    """The work of one trace for each rank."""
     return WorkOfRanks(traces, np.arange(len(traces)), len(traces), {}, None, CollectiveSettings())
 
 
@@ -72,7 +70,6 @@ def run_jobs(spec, *jobs, network=None, **how):
 
 
 def finish_of(results, npus):
-    """End of the last row of some NPUs, in ps."""
     ptr = results.npu_node_ptr
     return max(int(results.node_finish_ps[ptr[npu] : ptr[npu + 1]].max()) for npu in npus)
 

@@ -7,7 +7,6 @@ import pytest
 
 from nadi import et, pdes
 from nadi.configuration.sections import NetworkSection
-from nadi.pdes import build_world
 from nadi.pdes import run as run_of_engine
 from nadi.simulation.assembly import engine_inputs
 from nadi.simulation.network_settings import network_settings
@@ -211,7 +210,7 @@ def job_of_hosts(name, npus, begin_ps=0, algorithms=ALGORITHMS):
 def results(*jobs, reuse=True, tick_ps=0):
     program = build_jobs(jobs, GRAPH, np.ones(16, bool))
     graph, program, _ = engine_inputs(GRAPH, program)
-    return run_of_engine(build_world(graph, program, replace(SETTINGS, reuse=reuse, tick_ps=tick_ps)))
+    return run_of_engine(pdes.build_world(graph, program, replace(SETTINGS, reuse=reuse, tick_ps=tick_ps)))
 
 
 @pytest.mark.parametrize(("tick_ps", "replayed"), [(0, True), (123_456_789 // 9, True), (1_000_000, False)])

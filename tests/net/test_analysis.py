@@ -10,18 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from nadi import et
+from nadi.insight import network
 from nadi.insight.metrics import confidence_interval
-from nadi.insight.network import (
-    causes,
-    completion,
-    find_pauses,
-    possible_links,
-    root_links,
-    spread,
-    tiers,
-    top_links,
-    victims,
-)
 from nadi.pdes import Settings
 from nadi.simulation.closed_forms import lone_message as flows
 from nadi.topologies import build
@@ -58,17 +48,20 @@ def log(*events):
 
 
 def test_links_with_most(links):
-    assert [row["name"] for row in top_links(links, "utilisation", 2)] == ["leaf 0 → spine 0", "leaf 1 → npu 2"]
-    assert [(row["link"], row["marked_packets"]) for row in top_links(links, "marked_packets", 9)] == [(3, 9), (2, 7)]
-    assert top_links(links, "paused_ps", 3) == []
-    assert tiers(links) == ["npu → leaf"] * 2 + ["leaf → spine", "spine → leaf", "leaf → npu"]
+    assert [row["name"] for row in network.top_links(links, "utilisation", 2)] == ["leaf 0 → spine 0", "leaf 1 → npu 2"]
+    assert [(row["link"], row["marked_packets"]) for row in network.top_links(links, "marked_packets", 9)] == [
+        (3, 9),
+        (2, 7),
+    ]
+    assert network.top_links(links, "paused_ps", 3) == []
+    assert network.tiers(links) == ["npu → leaf"] * 2 + ["leaf → spine", "spine → leaf", "leaf → npu"]
 
 
 def test_completion_times_by_decade():
     size = np.array([0, 5, 9, *[1000] * 100])
     time_ps = np.array([1, 2, 3, *range(1, 101)]) * US
     flows = {"bytes": size, "start_ps": np.full(103, 7), "finish_ps": time_ps + 7, "slowdown": time_ps / US}
-    every, small, large = completion(flows)
+    every, small, large = network.completion(flows)
     assert (every["from_bytes"], small["from_bytes"], large["from_bytes"]) == (None, 1, 1000)
     assert (every["messages"], small["messages"], large["messages"]) == (103, 3, 100)
     none = {"p95": None, "p99": None, "p99.9": None}  # too few messages
@@ -76,12 +69,12 @@ def test_completion_times_by_decade():
     assert large["time_ps"] == {"p50": 50 * US, "p95": 95 * US, "p99": 99 * US, "p99.9": None, "p100": 100 * US}
     assert large["slowdown"]["p99"] == 99.0
     unknown = {**flows, "slowdown": np.full(103, np.nan)}
-    assert all(row["slowdown"] is None for row in nonempty(completion(unknown)))
-    assert completion({name: column[:0] for name, column in flows.items()}) == []
+    assert all(row["slowdown"] is None for row in nonempty(network.completion(unknown)))
+    assert network.completion({name: column[:0] for name, column in flows.items()}) == []
 
 
 def test_pauses_from_their_log():
-    found = find_pauses(log((5, UP, 1), (1, IN0, 1), (3, IN0, 0), (4, IN0, 1), (2, IN1, 0)), 9 * US)
+    found = network.find_pauses(log((5, UP, 1), (1, IN0, 1), (3, IN0, 0), (4, IN0, 1), (2, IN1, 0)), 9 * US)
     assert found.link.tolist() == [IN0, IN0, UP]
     assert (found.start_ps // US).tolist() == [1, 4, 5]
     assert (found.end_ps // US).tolist() == [3, 9, 9]
@@ -90,7 +83,7 @@ def test_pauses_from_their_log():
 def test_classes_are_paused_apart():
     two = log((1, UP, 1), (2, UP, 1), (3, UP, 0), (4, UP, 0))
     two["data_class"] = np.array([0, 1, 0, 1])
-    found = find_pauses(two, 9 * US)
+    found = network.find_pauses(two, 9 * US)
     assert (found.end_ps // US).tolist() == [3, 4]
 
 
@@ -103,11 +96,11 @@ STORY = (
 
 
 def test_the_tree_of_a_spread(links):
-    pauses = find_pauses(log(*STORY), 99 * US)
-    cause = causes(pauses, links)
+    pauses = network.find_pauses(log(*STORY), 99 * US)
+    cause = network.causes(pauses, links)
     assert pauses.link.tolist() == [DOWN, UP, IN0, IN1, UP, IN0]
     assert cause.tolist() == [-1, 0, 1, 1, -1, 4]
-    first, second = spread(pauses, cause, links)
+    first, second = network.spread(pauses, cause, links)
     assert (first.name, first.size(), first.whole_ps()) == ("leaf 1", 4, 40 * US)
     assert (second.name, second.size(), second.whole_ps()) == ("spine 0", 2, 20 * US)
     tree = first.as_dict()
@@ -117,21 +110,21 @@ def test_the_tree_of_a_spread(links):
     assert (down["link"], up["link"]) == ("spine 0 → leaf 1", "leaf 0 → spine 0")
     assert [branch["link"] for branch in up["spread"]] == ["npu 0 → leaf 0", "npu 1 → leaf 0"]
     assert up["first_ps"] == 12 * US
-    assert root_links([first], links).tolist() == [OUT]
-    assert root_links([second], links).tolist() == [DOWN]
+    assert network.root_links([first], links).tolist() == [OUT]
+    assert network.root_links([second], links).tolist() == [DOWN]
 
 
 def test_a_cause_was_in_force_when_the_pause_was_asked_for(links):
     # asked for a link's delay (1 µs) before: UP was paused from 10 to 20
     for in0_us, cause in ((10, -1), (11, 0), (20, 0), (21, -1)):
-        pauses = find_pauses(log((10, UP, 1), (20, UP, 0), (in0_us, IN0, 1)), 99 * US)
-        assert causes(pauses, links)[pauses.link == IN0].tolist() == [cause]
+        pauses = network.find_pauses(log((10, UP, 1), (20, UP, 0), (in0_us, IN0, 1)), 99 * US)
+        assert network.causes(pauses, links)[pauses.link == IN0].tolist() == [cause]
 
 
 def test_the_longest_pause_is_taken_for_the_cause(links):
     links["src"][OUT] = "leaf 0"
-    pauses = find_pauses(log((5, OUT, 1), (3, UP, 1), (9, IN0, 1)), 99 * US)
-    assert causes(pauses, links)[2] == pauses.link.tolist().index(UP)
+    pauses = network.find_pauses(log((5, OUT, 1), (3, UP, 1), (9, IN0, 1)), 99 * US)
+    assert network.causes(pauses, links)[2] == pauses.link.tolist().index(UP)
 
 
 def test_repeated_pauses_are_one_branch(links):
@@ -140,8 +133,8 @@ def test_repeated_pauses_are_one_branch(links):
         for i in range(3)
         for at, link, on in ((10, UP, 1), (12, IN0, 1), (20, UP, 0), (22, IN0, 0))
     ]
-    pauses = find_pauses(log(*again), 999 * US)
-    (root,) = spread(pauses, causes(pauses, links), links)
+    pauses = network.find_pauses(log(*again), 999 * US)
+    (root,) = network.spread(pauses, network.causes(pauses, links), links)
     (up,) = root.in_order()
     assert (up.pauses, up.paused_ps, up.first_ps) == (3, 30 * US, 10 * US)
     assert (root.size(), root.whole_ps()) == (2, 60 * US)
@@ -153,7 +146,7 @@ def test_victims_cross_a_paused_link_and_no_congested_one():
     leaf = [int(graph.link_dst[link_of]) for link_of in (graph.out_links(npu)[0] for npu in range(8))]
     spine = int(next(iter(set(graph.link_dst[graph.out_links(leaf[0])]) - {0, 1})))
     up, congested = link[leaf[2], spine], link[spine, leaf[0]]
-    pauses = find_pauses(log((10, up, 1), (20, up, 0)), 99 * US)
+    pauses = network.find_pauses(log((10, up, 1), (20, up, 0)), 99 * US)
     flows = {
         "src": np.array([2, 3, 3, 3, 4, 3]),
         "dst": np.array([0, 5, 5, 2, 5, 7]),
@@ -161,17 +154,17 @@ def test_victims_cross_a_paused_link_and_no_congested_one():
         "finish_ps": np.array([50, 50, 50, 50, 50, 16]) * US,
         "slowdown": np.array([9.0, 3.0, 3.0, 3.0, 3.0, 4.0]),
     }
-    found = victims(graph, flows, pauses, np.array([congested]))
+    found = network.victims(graph, flows, pauses, np.array([congested]))
     assert [(v.row, v.paused_ps, v.link, v.is_sure) for v in found] == [(5, US, up, True), (1, 10 * US, up, True)]
 
 
 def test_of_several_equal_paths_it_is_not_sure_which():
     graph = build("leaf-spine:npus=8,hosts_per_leaf=2,spines=2")
-    path = possible_links(graph, 0, 7)
+    path = network.possible_links(graph, 0, 7)
     assert sorted(path.values()) == [False] * 4 + [True] * 2
     maybe = next(link for link, sure in path.items() if not sure)
     flows = {"src": np.array([0]), "dst": np.array([7]), "start_ps": np.array([0]), "finish_ps": np.array([50 * US])}
-    (found,) = victims(graph, flows, find_pauses(log((10, maybe, 1)), 99 * US), np.zeros(0, np.int64))
+    (found,) = network.victims(graph, flows, network.find_pauses(log((10, maybe, 1)), 99 * US), np.zeros(0, np.int64))
     assert not found.is_sure
     assert np.isnan(found.slowdown)
 

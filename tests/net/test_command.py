@@ -18,7 +18,6 @@ US = 10**6
 
 
 def incast():
-    """NPUs of leafs 1 and 2 send to NPU 0; 7 sends to 11, and 2 to 3."""
     nodes = [[] for _ in range(12)]
     pairs = [(src, 0, 600_000) for src in (4, 5, 6, 8, 9, 10)] + [(7, 11, 100_000), (2, 3, 5000)]
     for src, dst, size in pairs:

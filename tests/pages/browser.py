@@ -68,8 +68,5 @@ def draw_all(page: Page) -> int:
     plots = page.evaluate("document.querySelectorAll('div.plot').length")
     for number in range(plots):
         page.evaluate("n => document.querySelectorAll('div.plot')[n].scrollIntoView()", number)
-        page.wait_for_function(
-            "n => document.querySelectorAll('div.plot')[n].querySelector('.main-svg')",
-            arg=number,
-        )
+        page.wait_for_function("n => document.querySelectorAll('div.plot')[n].querySelector('.main-svg')", arg=number)
     return int(plots)

@@ -56,7 +56,6 @@ def _fault(folder):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Files of the reports, by the name of the run."""
     folder = tmp_path_factory.mktemp("pages")
     two = {"workers": 2, "partitioner": "blocks"}
     step = nadi.simulate(workload=MODEL, topology={"cluster": "selene"}, network={"mtu": "16KiB"}, engine=two)
@@ -67,7 +66,6 @@ def pages(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium without a window."""
     with sync_api.sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield running

@@ -39,7 +39,6 @@ def python_on(ranks, arguments):
 
 
 def environ(more):
-    """Of a process that a test starts."""
     usual = {name: value for name, value in os.environ.items() if not name.startswith(("NADI_DEBUG", "PMI"))}
     return usual | {"PYTHONPATH": str(ROOT)} | more
 

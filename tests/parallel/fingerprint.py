@@ -8,7 +8,6 @@ FLOW = ("src", "dst", "group", "seq", "lane", "bytes", "start_ps", "finish_ps")
 
 
 def hashed(array):
-    """A short name of an array's values."""
     return hashlib.sha256(np.ascontiguousarray(array, np.int64).tobytes()).hexdigest()[:16]
 
 
@@ -34,5 +33,4 @@ def fingerprint(results):
 
 
 def differing(found, wanted):
-    """Names of what differs."""
     return sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))

@@ -7,7 +7,6 @@ import numpy as np
 
 from nadi import partition
 from nadi.et import read_groups
-from nadi.partition import PartitionError
 from nadi.pdes import Settings, SharedBuffer, build_world, fidelity, run
 from nadi.pdes.network import balancing
 from nadi.pdes.nic import congestion
@@ -382,7 +381,7 @@ def owner_of(name, method, parts):
         try:
             found = partition.partition(graph, parts, method=method, smallest_bytes=smallest, keep_hosts=keep_hosts)
             return with_aggregators_of(found.owner.astype(np.int64), graph, switches)
-        except PartitionError:
+        except partition.PartitionError:
             continue
     return None
 

@@ -17,7 +17,6 @@ from nadi.launching.ranks import launched_rank
 
 
 def called(arguments):
-    """Exit code, output and errors of a command in this process."""
     said, told = io.StringIO(), io.StringIO()
     with redirect_stdout(said), redirect_stderr(told):
         code = main(arguments)

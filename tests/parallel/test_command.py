@@ -48,22 +48,20 @@ def step(npu):
     return nodes
 
 
-def written(folder, nodes_of_npu, text=""):
-    """A run file and its traces."""
+def written(folder, nodes_of_npu, text="", network="queue_limit = 9000"):
     for npu, nodes in enumerate(nodes_of_npu):
         et.write_trace(folder / f"trace.{npu}.et", et.metadata(), nodes)
     (folder / "groups.json").write_text(json.dumps({"firsts": list(range(0, NPUS, 2))}))
     run = folder / "run.toml"
     run.write_text(
         f'[workload]\ntraces = "trace"\ngroups = "groups.json"\n[topology]\nspec = "{SPEC}"\n'
-        f"[network]\nqueue_limit = 9000\n{text}"
+        f"[network]\n{network}\n{text}"
     )
     return run
 
 
 @pytest.fixture(scope="module")
 def alone(nadi, tmp_path_factory):
-    """A run file, and the results of one LP."""
     folder = tmp_path_factory.mktemp("alone")
     run = written(folder, [step(npu) for npu in range(NPUS)])
     done = nadi(None, "run", run, "--out", folder / "out", "-q")

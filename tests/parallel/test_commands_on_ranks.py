@@ -15,10 +15,9 @@ from tests import needs
 from tests.cli.test_plug_ins import OWN, copied
 from tests.cli.test_plug_ins import written as written_plug_ins
 from tests.nonempty import nonempty
+from tests.parallel.test_command import NPUS, step, written
 from tests.parallel.waiting import add_a_knot, check_said_once
 
-NPUS = 6
-SPEC = "leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=1us"
 MODELS = {
     "unaware": "network.congestion_aware=false",
     "aware": "network.congestion_aware=true",
@@ -34,31 +33,9 @@ WAYS = {
 }
 
 
-def step(npu):
-    """Forward, an all-reduce beside a message to the other half, and a gather of three."""
-    other = (npu + NPUS // 2) % NPUS
-    nodes = [
-        et.comp_node(1, "forward", duration_micros=10 + npu % 3),
-        et.coll_node(2, "grads", et.CollectiveCommType.ALL_REDUCE, 60_000, deps=[1]),
-        et.send_node(3, "to other", npu, other, 50_000, 3, deps=[1]),
-        et.recv_node(4, "from other", other, npu, 50_000, 3),
-    ]
-    if npu % 2 == 0:
-        nodes.append(et.coll_node(5, "firsts", et.CollectiveCommType.ALL_GATHER, 9000, pg_name="firsts", deps=[2, 4]))
-    return nodes
-
-
-def written(folder, nodes_of_npu):
-    """A run file and its traces."""
-    for npu, nodes in enumerate(nodes_of_npu):
-        et.write_trace(folder / f"trace.{npu}.et", et.metadata(), nodes)
-    (folder / "groups.json").write_text(json.dumps({"firsts": list(range(0, NPUS, 2))}))
-    run = folder / "run.toml"
-    run.write_text(
-        f'[workload]\ntraces = "trace"\ngroups = "groups.json"\n[topology]\nspec = "{SPEC}"\n'
-        '[network]\nfidelity = "analytical"\nendpoint_delay = "10ns"\nreduction_bandwidth = "1TB/s"\n'
-    )
-    return run
+def written_of_messages(folder, nodes_of_npu):
+    network = 'fidelity = "analytical"\nendpoint_delay = "10ns"\nreduction_bandwidth = "1TB/s"'
+    return written(folder, nodes_of_npu, network=network)
 
 
 def summary(folder):
@@ -68,9 +45,8 @@ def summary(folder):
 
 @pytest.fixture(scope="module")
 def alone(nadi, tmp_path_factory):
-    """The run file, and the folder of each model's results."""
     folder = tmp_path_factory.mktemp("alone")
-    run = written(folder, [step(npu) for npu in range(NPUS)])
+    run = written_of_messages(folder, [step(npu) for npu in range(NPUS)])
     for model, key in MODELS.items():
         done = nadi(None, "run", run, "-q", "--out", folder / model, "--set", key)
         assert done.returncode == 0, done.stderr
@@ -106,19 +82,19 @@ def test_results_are_the_same(nadi, alone, tmp_path, model, way):
 @pytest.mark.parametrize("model", ["aware", "closed forms"])
 def test_a_run_that_cannot_finish_says_once_who_waits(nadi, tmp_path, model):
     nodes = [[et.comp_node(1, "c", duration_micros=3)] for _ in range(NPUS)]
-    add_a_knot(nodes, 0, 5)
-    done = nadi(2, "run", written(tmp_path, nodes), "--out", tmp_path / "new", "-q", "--set", MODELS[model])
-    head = check_said_once(done, tmp_path / "new", 0, 5)
+    add_a_knot(nodes, 0, 7)
+    done = nadi(2, "run", written_of_messages(tmp_path, nodes), "--out", tmp_path / "new", "-q", "--set", MODELS[model])
+    head = check_said_once(done, tmp_path / "new", 0, 7)
     assert model == "closed forms" or "at 3000000 ps, but 4 trace nodes are not done" in head
 
 
 def test_a_mistake_of_the_user_is_said_once(nadi, tmp_path):
     nodes = [step(npu) for npu in range(NPUS)]
-    nodes[5].append(et.recv_node(9, "never", 0, 5, 64, 9))
-    done = nadi(2, "run", written(tmp_path, nodes), "-q")
+    nodes[7].append(et.recv_node(9, "never", 0, 7, 64, 9))
+    done = nadi(2, "run", written_of_messages(tmp_path, nodes), "-q")
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
-    assert "NPU 5 from NPU 0" in line
+    assert "NPU 7 from NPU 0" in line
 
 
 ARGUMENTS = ("all-reduce", "-t", "ring:npus=8,rate=100Gbps,delay=1us", "--sizes", "8:4KiB:x32", "--algorithm", "all")

@@ -9,7 +9,6 @@ import pytest
 
 from nadi.pdes import build_world, run
 from nadi.pdes.checkpoint import moving, saver, whole_fabric
-from nadi.pdes.checkpoint.saver import ROW_LISTS
 from nadi.pdes.core.declared import rows_by, saved_arrays
 from nadi.pdes.core.rows import ALONE, EMPTY, OWN_WAY, Row, RowsOf, WordKind, network
 from nadi.pdes.parallel import Layout, Processes, StoppedError, run_divided
@@ -83,7 +82,7 @@ def test_everything_that_an_lp_holds_is_saved_or_built():
     """A new attribute of LogicalProcess must be saved (pdes/checkpoint/saver.py), or is listed here."""
     (lp,) = build_world(*case("lossy")[:3]).lps
     built = {"part", "row_ptr", "domains", "back", "address", "_directory"}
-    assert vars(lp).keys() - built == {"_world", "replay", *ROW_LISTS}
+    assert vars(lp).keys() - built == {"_world", "replay", *saver.ROW_LISTS}
 
 
 def test_every_saved_array_says_how_it_is_moved():

@@ -53,12 +53,10 @@ def folder(tmp_path_factory):
 
 
 def command(folder, out, *keys):
-    """Return the arguments of a run with some keys."""
     return ["run", str(folder / "run.toml"), "--quiet", "--out", str(out), *(f"--set={key}" for key in keys)]
 
 
 def whole(folder, *keys):
-    """Return the folder of results of the run that is not stopped."""
     out = folder / "-".join(("whole", *keys))
     if not out.exists():
         assert main(command(folder, out, *keys)) == 0
@@ -66,12 +64,10 @@ def whole(folder, *keys):
 
 
 def middle_ps(folder, *keys):
-    """Return a time within the run."""
     return json.loads((whole(folder, *keys) / "summary.json").read_text())["finish_time_ps"] * 2 // 5
 
 
 def summary_of(partial):
-    """Return the summary in a folder."""
     return json.loads((partial / "summary.json").read_text())
 
 

@@ -83,7 +83,6 @@ def folder(tmp_path_factory):
 
 
 def share_ps(folder, share):
-    """Return the time of a share of the run."""
     return int(summary_of(folder / "packets")["finish_time_ps"] * share)
 
 

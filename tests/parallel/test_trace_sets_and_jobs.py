@@ -166,7 +166,6 @@ def write_traces(folder):
 
 @pytest.fixture(scope="module")
 def wanted(nadi, tmp_path_factory):
-    """The run file, and the results of one worker."""
     folder = tmp_path_factory.mktemp("jobs")
     (folder / "plain").mkdir()
     write_traces(folder)

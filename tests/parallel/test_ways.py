@@ -276,7 +276,6 @@ def test_short_links_are_not_cut():
 
 
 def shares(flows, senders):
-    """How many messages of each sender are complete when half of all are."""
     order = np.argsort(flows["finish_ps"], kind="stable")
     return np.bincount(flows["src"][order[: len(order) // 2]], minlength=senders)
 

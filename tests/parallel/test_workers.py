@@ -36,7 +36,6 @@ def plausible(results, workers):
 
 
 def divided(owner, npus=16, size=200_000, delay="1us"):
-    """A program, its fabric and settings, and who owns what."""
     graph = build(f"leaf-spine:npus={npus},hosts_per_leaf=4,spines=2,rate=100Gbps,delay={delay}")
     owner = owner(graph.nodes)
     return graph, collective_program("all-to-all", npus, size), Settings(), owner

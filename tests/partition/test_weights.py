@@ -40,12 +40,10 @@ def fluid_loads(graph, pairs):
 
 
 def data_and_acks(pairs):
-    """Both directions of (src, dst, packets)."""
     return [*pairs, *((dst, src, packets) for src, dst, packets in pairs)]
 
 
 def arrivals(graph, load):
-    """Packets that arrive at each node."""
     at = np.zeros(graph.nodes)
     for link in range(graph.links):
         at[graph.link_dst[link]] += load[link]

@@ -4,23 +4,13 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from nadi.et import (
-    CollectiveCommType,
-    NodeType,
-    coll_node,
-    comp_node,
-    mem_node,
-    metadata,
-    recv_node,
-    send_node,
-    table_of,
-)
+from nadi import et
 from nadi.pdes import Settings
 from nadi.topologies import build
 from nadi.workload import KINDS, CollectiveSettings, ComputeModel, build_program
 from tests.workload.plain import plain_algorithms
 
-COLLECTIVES = (*range(8), int(CollectiveCommType.BARRIER))
+COLLECTIVES = (*range(8), int(et.CollectiveCommType.BARRIER))
 KIND_OF = dict(zip(COLLECTIVES, KINDS, strict=True))
 BASE = {"mtu_bytes": 512, "max_retries": 7, "nvlink_framing": False}
 
@@ -35,12 +25,12 @@ class Traces:
         return len(self.nodes[npu])
 
     def compute(self, npu, micros, *, cpu=False, deps=()):
-        node = comp_node(self._id(npu), "c", duration_micros=micros, is_cpu_op=cpu, deps=deps)
+        node = et.comp_node(self._id(npu), "c", duration_micros=micros, is_cpu_op=cpu, deps=deps)
         self.nodes[npu].append(node)
         return node.id
 
     def memory(self, npu, micros, deps=()):
-        node = mem_node(self._id(npu), "m", NodeType.MEM_LOAD_NODE, 64, deps=deps)
+        node = et.mem_node(self._id(npu), "m", et.NodeType.MEM_LOAD_NODE, 64, deps=deps)
         node.duration_micros = micros
         self.nodes[npu].append(node)
         return node.id
@@ -50,20 +40,20 @@ class Traces:
         return sent, self.receive(src, dst, size, tag, deps[1])
 
     def send(self, src, dst, size, tag=0, deps=()):
-        self.nodes[src].append(send_node(self._id(src), "s", src, dst, size, tag, deps=deps))
+        self.nodes[src].append(et.send_node(self._id(src), "s", src, dst, size, tag, deps=deps))
         return self._id(src) - 1
 
     def receive(self, src, dst, size, tag=0, deps=()):
-        self.nodes[dst].append(recv_node(self._id(dst), "r", src, dst, size, tag, deps=deps))
+        self.nodes[dst].append(et.recv_node(self._id(dst), "r", src, dst, size, tag, deps=deps))
         return self._id(dst) - 1
 
     def collective(self, members, kind, size, group="", deps=None):
         for npu in members:
             own = (deps or {}).get(npu, ())
-            self.nodes[npu].append(coll_node(self._id(npu), "x", kind, size, pg_name=group, deps=own))
+            self.nodes[npu].append(et.coll_node(self._id(npu), "x", kind, size, pg_name=group, deps=own))
 
     def tables(self):
-        return [table_of(metadata(), own, f"t.{npu}.et") for npu, own in enumerate(self.nodes)]
+        return [et.table_of(et.metadata(), own, f"t.{npu}.et") for npu, own in enumerate(self.nodes)]
 
     def program(self, groups=None, settings=None):
         npus = len(self.nodes)
@@ -184,7 +174,6 @@ def settled(draw, *, lossy):
 
 @st.composite
 def runs(draw, *, lossy):
-    """Spec of a network, Workload, Settings."""
     spec = draw(networks())
     return spec, draw(workloads(build(spec).npus)), draw(settled(lossy=lossy))
 

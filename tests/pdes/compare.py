@@ -22,7 +22,6 @@ def by_hand(graph, program, settings, results, simulator=naive.Simulator):
 
 
 def differences(results, by_hand):
-    """Names of what differs."""
     links = {
         "tx_bytes": [link.tx_bytes for link in by_hand.links],
         "tx_packets": [link.tx_packets for link in by_hand.links],

@@ -119,8 +119,6 @@ class Port:
 
 
 class Instance:
-    """One NPU's part in one collective."""
-
     def __init__(self):
         self.row = None
         self.arrived = {}
@@ -355,7 +353,6 @@ class Simulator:
         return [link for link in links for _ in range(count.get(link, mean))]
 
     def equal_links(self, node, dst, entropy):
-        """Those of which one is chosen, the same at any time."""
         r = self.graph.routing
         if not hasattr(r, "home"):
             return self.links_of(self.dimension_set(node, dst, entropy))

@@ -30,7 +30,6 @@ def test_random_runs_agree(lossy, data):
 
 
 def incast(senders, size, *, spec="rate=100Gbps,delay=500ns", **chosen):
-    """All send to the last NPU of a switch at the same time."""
     traces = Traces(senders + 1)
     for src in range(senders):
         traces.message(src, senders, size)
@@ -197,7 +196,6 @@ def test_the_seed_chooses_paths_and_conserves_bytes():
 
 
 def shares(flows, senders):
-    """How many messages of each sender are complete when half of all are."""
     order = sorted(flows, key=lambda flow: flow[1])
     early = [src for src, _ in order[: len(order) // 2]]
     return [early.count(src) for src in range(senders)]
@@ -238,7 +236,6 @@ def test_ties_are_won_equally_often():
 
 @pytest.fixture(scope="module")
 def finished():
-    """A Simulation that has run to its end."""
     sim = build_world(build("switch:npus=4"), collective_program("all-reduce", 4, 9000), Settings())
     run(sim)
     return sim

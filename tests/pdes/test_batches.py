@@ -17,17 +17,8 @@ from nadi.pdes.core.jit import Directory, row_of
 from nadi.pdes.core.packet import FLAG_ACK, FLAG_LAST, HEADER_WORDS, flags, number_of
 from nadi.pdes.core.rows.run import BatchShape
 from nadi.pdes.parallel import Layout
+from nadi.pdes.workers import batches as packing
 from nadi.pdes.workers import rounded
-from nadi.pdes.workers.batches import (
-    BATCH_HEADER,
-    MOST_RECORDS,
-    batch_words,
-    batches_of,
-    headers_of,
-    no_batches,
-    record_words,
-    word_at,
-)
 from nadi.pdes.workers.other_teams import BatchExchange
 from nadi.pdes.workers.processes import partners_of
 from nadi.pdes.workers.team import ALL, RECEIVED, RECEIVING, WorkerContext, new_pool, team_in, team_words
@@ -114,11 +105,11 @@ class Teams:
         self.sim, self.team_of_lp = sim, team_of_lp
         self.teams = int(team_of_lp.max()) + 1
         packets = sum(sum(lp.part.rooms) for lp in sim.lps)
-        room = rounded(batch_words(MOST_RECORDS * packets, record_words(sim.lps[0].part)))
+        room = rounded(packing.batch_words(packing.MOST_RECORDS * packets, packing.record_words(sim.lps[0].part)))
         others = self.teams - 1
         self.lps = [[lp for lp in sim.lps if team_of_lp[lp.part.number] == team] for team in range(self.teams)]
         self.batches = [
-            batches_of(
+            packing.batches_of(
                 [lp.part for lp in lps],
                 layout,
                 team_of_lp,
@@ -142,8 +133,8 @@ class Teams:
                 if sender != receiver:
                     begin = mine.outgoing[receiver - (receiver > sender)]
                     into = other.incoming[2 * (sender - (sender > receiver)) + (number & 1)]
-                    used = batch_words(int(mine.words[begin]), int(mine.shape.record_words))
-                    mine.headers[begin // BATCH_HEADER].begin_ps = BEGIN_PS
+                    used = packing.batch_words(int(mine.words[begin]), int(mine.shape.record_words))
+                    mine.headers[begin // packing.BATCH_HEADER].begin_ps = BEGIN_PS
                     other.words[into : into + used] = mine.words[begin : begin + used]
 
 
@@ -189,7 +180,7 @@ def test_what_is_put_in_comes_out_where_it_belongs(control, words, has_tags, dra
 
 
 def test_a_team_alone_sends_nothing():
-    batches = no_batches([None, None])
+    batches = packing.no_batches([None, None])
     assert len(batches.outgoing) == 0
     assert len(batches.list_to) == 0
 
@@ -199,10 +190,10 @@ def test_a_team_alone_sends_nothing():
 def test_a_message_holds_what_is_used_of_a_batch(records, words):
     """No word more or less, but for marks: one of eight words in each block."""
     last = records - 1
-    used = BATCH_HEADER if records == 0 else word_at(0, last, words)[1] + 1 + words
-    length = batch_words(records, words)
+    used = packing.BATCH_HEADER if records == 0 else packing.word_at(0, last, words)[1] + 1 + words
+    length = packing.batch_words(records, words)
     assert length == used
-    batches = no_batches([None])._replace(shape=row_of(BatchShape, record_words=words))
+    batches = packing.no_batches([None])._replace(shape=row_of(BatchShape, record_words=words))
     context = Directory(WorkerContext(new_team(1), new_pool(1), np.zeros(1, np.int64), batches))
     assert worker_kernels.length_of_batch(context.address, records) == length
 
@@ -267,11 +258,11 @@ class Messages:
 
 def exchanged(answers, others, windows):
     """What a process starts in each window that answers for so many of other teams, and which MPI it was."""
-    room = batch_words(1000, 4)
+    room = packing.batch_words(1000, 4)
     words = np.zeros(3 * others * room, np.int64)
-    batches = no_batches([None] * 16)._replace(
+    batches = packing.no_batches([None] * 16)._replace(
         words=words,
-        headers=headers_of(words),
+        headers=packing.headers_of(words),
         outgoing=room * np.arange(others),
         incoming=room * np.arange(others, 3 * others),
         shape=row_of(BatchShape, record_words=4),
@@ -283,7 +274,7 @@ def exchanged(answers, others, windows):
     exchange = BatchExchange(mpi, mpi, mpi, team, 3, batches, np.full(3 * others, room))
     counts = [len(mpi.started)]
     for window in nonempty(range(windows)):
-        headers_of(words).records[batches.outgoing // BATCH_HEADER] = window
+        packing.headers_of(words).records[batches.outgoing // packing.BATCH_HEADER] = window
         worker.window, worker.stage = window, RECEIVING
         exchange()
         assert worker.stage == RECEIVED
@@ -299,7 +290,7 @@ def test_there_is_one_message_each_way_between_two_teams_however_many_lps():
     assert [after - before for before, after in pairwise(counts)] == [8] * windows
     assert {each.other for each in mpi.started} == {10, 12, 13, 14}
     lengths = [each.words for each in mpi.started if isinstance(each, Sent)]
-    assert lengths == [batch_words(window, 4) for window in range(windows) for _ in range(4)]
+    assert lengths == [packing.batch_words(window, 4) for window in range(windows) for _ in range(4)]
     assert sorted(each.other for each in mpi.called_off) == [10, 12, 13, 14]  # of the window that does not come
     assert len(mpi.freed) == 8
 
@@ -312,7 +303,7 @@ def test_a_process_trades_with_the_teams_for_which_it_answers():
 
 def test_once_all_is_done_teams_agree_on_the_earliest_event():
     mpi, team = Messages(), new_team(1)
-    batches = no_batches([None])
+    batches = packing.no_batches([None])
     exchange = BatchExchange(mpi, mpi, mpi, team, 0, batches, np.zeros(0, np.int64))
     team.workers[0].window, team.workers[0].stage, team.state.soonest_ps = 4, ALL, 1000
     exchange()

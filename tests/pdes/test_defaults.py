@@ -66,7 +66,6 @@ def round_trip_ps(graph):
 
 
 def settled(graph, **chosen):
-    """Window in packets and timeout in ps of a run."""
     program = collective_program("barrier", graph.npus, 0)
     found = simulate(graph, program, Settings(mtu_bytes=MTU, nvlink_framing=False, **chosen)).settled
     return found["window_packets"], found["rto_ps"]

@@ -70,7 +70,6 @@ def reordered(cables, random):
 
 
 def fabric(number, cables):
-    """Build the fabric with these cables, whose node n has the number number[n]."""
     builder = GraphBuilder("renumbered", NPUS)
     old = np.argsort(number)[NPUS:]
     is_nvlink = (old >= NVLINK) & (old < LEAF)
@@ -85,7 +84,6 @@ def fabric(number, cables):
 
 
 def program(messages, number):
-    """Return the program of messages (src, dst, bytes, tag) between renumbered NPUs."""
     traces = Traces(NPUS)
     for src, dst, size, tag in messages:
         traces.message(int(number[src]), int(number[dst]), size, tag)
@@ -93,7 +91,6 @@ def program(messages, number):
 
 
 def flows_of(results, number):
-    """Return the messages of a run, sorted, with the numbers that NPUs had before."""
     before = np.argsort(number)
     columns = [before[results.flows["src"]], before[results.flows["dst"]]]
     columns += [results.flows[name] for name in ("lane", "seq", "bytes", "start_ps", "finish_ps")]
@@ -236,7 +233,6 @@ def origin_program():
 
 
 def later(fault, by_ps):
-    """Return a fault that begins and ends later."""
     return dataclasses.replace(fault, at_ps=fault.at_ps + by_ps, until_ps=fault.until_ps + by_ps)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from nadi import pdes
 from nadi.compiling import kernel_cache
-from nadi.pdes import Settings, SharedBuffer, balancing, build_world, congestion, construction, disciplines, fidelity
+from nadi.pdes import construction
 from nadi.pdes.checkpoint.checking import DamagedStateError, check_world
 from nadi.pdes.checkpoint.moving import move_rows
 from nadi.pdes.checkpoint.whole_fabric import QueuePairs, shared_by
@@ -20,14 +20,12 @@ from nadi.pdes.construction.layout import Layout
 from nadi.pdes.core import declared as declarations
 from nadi.pdes.core import jit
 from nadi.pdes.core import state as s
-from nadi.pdes.core.declared import grow
-from nadi.pdes.core.jit import CACHE_LINE, Directory, inline, kernel, never_used, reader, row_of, rows_of
+from nadi.pdes.core.jit import CACHE_LINE, never_used, row_of, rows_of
 from nadi.pdes.core.rows import Row, RowsOf, WordKind, kinds_of_rows, word
 from nadi.pdes.core.rows.messages import WholeMessage
 from nadi.pdes.core.rows.network import LaterMessage, Message, PendingRequest, QueuePair
 from nadi.pdes.core.rows.npu import Npu
 from nadi.pdes.core.rows.run import BatchHooks
-from nadi.pdes.core.state import LANES
 from nadi.pdes.reuse_kernels import quiescent
 from nadi.pdes.workers.other_teams import OTHER_TEAMS
 from nadi.simulation.closed_forms.advancing.state import NpuClass
@@ -41,7 +39,6 @@ from tests.rules.rows import kinds, written
 
 
 def below(kind):
-    """All kinds of rows that are derived from one."""
     return [each for each in KINDS_OF_ROWS if issubclass(each, kind) and each is not kind]
 
 
@@ -107,10 +104,10 @@ def test_rows_begin_as_their_words_say():
 
 
 def test_hooks_take_what_is_passed_on():
-    with_all = Settings(
-        congestion_control=congestion.control("hpcc"),
-        load_balancing=balancing.balancing("adaptive"),
-        switch=SharedBuffer(buffer_bytes=1 << 24, class_weights=(1, 1)),
+    with_all = pdes.Settings(
+        congestion_control=pdes.congestion.control("hpcc"),
+        load_balancing=pdes.balancing.balancing("adaptive"),
+        switch=pdes.SharedBuffer(buffer_bytes=1 << 24, class_weights=(1, 1)),
         selective_repeat=True,
         rendezvous_bytes=1,
         collectives_in_flight=1,
@@ -118,10 +115,10 @@ def test_hooks_take_what_is_passed_on():
     )
     graph = build("leaf-spine:leaves=2,hosts_per_leaf=2,spines=2")
     found = hooks_of(Layout(graph, with_all), with_all) | OTHER_TEAMS
-    others = {"congestion_control": [congestion.control(name).update for name in congestion.names()]}
-    others["discipline"] = [disciplines.discipline(name).pick for name in disciplines.names()]
-    others["balancing"] = [balancing.balancing(name).pick for name in balancing.names()]
-    others["act"] = [hooks.act for model in fidelity.networks().values() for hooks in model.hooks]
+    others = {"congestion_control": [pdes.congestion.control(name).update for name in pdes.congestion.names()]}
+    others["discipline"] = [pdes.disciplines.discipline(name).pick for name in pdes.disciplines.names()]
+    others["balancing"] = [pdes.balancing.balancing(name).pick for name in pdes.balancing.names()]
+    others["act"] = [hooks.act for model in pdes.fidelity.networks().values() for hooks in model.hooks]
     for name, hook in found.items():
         for function in {hook, *others.get(name, [])} - {None}:
             names = inspect.signature(getattr(function, "py_func", function)).parameters
@@ -148,7 +145,7 @@ def test_every_word_of_every_row_is_in_the_dictionary():
 
 def test_npus_have_words_for_every_lane():
     for kind in (Npu, NpuClass):
-        assert {kind.declared[name].many for name in ("lane", "wait_head", "wait_tail")} == {LANES}
+        assert {kind.declared[name].many for name in ("lane", "wait_head", "wait_tail")} == {s.LANES}
 
 
 def test_a_section():
@@ -159,8 +156,6 @@ def test_a_section():
         books = word("count", "read | not read", many=3)
 
     class TallShelf(Shelf):
-        """Tall ones."""
-
         top_ps = word("time", "dusted")
 
     shown = documentation_of_rows([Shelf, TallShelf])
@@ -183,15 +178,15 @@ class Outer(NamedTuple):
     int32: Annotated[np.ndarray, np.int32]
 
 
-outer_at = reader(Outer)
+outer_at = jit.reader(Outer)
 
 
-@inline
+@jit.inline
 def double(items, i):
     items[i] *= 2
 
 
-@kernel
+@jit.kernel
 def change(address, i):
     """Read and write an item of each type, through functions and names."""
     w = outer_at(address)
@@ -205,7 +200,7 @@ def change(address, i):
     return w.real[i] + inner.small[i]
 
 
-@kernel
+@jit.kernel
 def first(address, i):
     return outer_at(address).first[i]
 
@@ -221,7 +216,7 @@ def outer(items):
 
 def test_kernels_read_and_write_all_types():
     record = outer(6)
-    directory = Directory(record)
+    directory = jit.Directory(record)
     assert change(directory.address, 5) == 2.5 + 5 - 8
     assert record.first.tolist() == [6, 1, 2, 3, 4, 10]
     assert record.inner.small.tolist() == [0, 1, 2, 3, 4, -3]
@@ -231,7 +226,7 @@ def test_kernels_read_and_write_all_types():
 
 
 def test_the_next_call_sees_what_the_directory_says_by_then():
-    directory = Directory(outer(3))
+    directory = jit.Directory(outer(3))
     assert first(directory.address, 2) == 2
     directory.update(outer(3)._replace(first=np.array([7, 8, 9])))
     assert first(directory.address, 2) == 9
@@ -240,23 +235,23 @@ def test_the_next_call_sees_what_the_directory_says_by_then():
 def test_bounds_are_checked_where_numba_is_asked_to(monkeypatch):
     monkeypatch.setattr(numba.config, "BOUNDSCHECK", 1)
     checked = numba.njit(_nrt=False)(first.py_func)
-    assert checked(Directory(outer(3)).address, 2) == 2
+    assert checked(jit.Directory(outer(3)).address, 2) == 2
     with pytest.raises(IndexError, match="Items\\(int64\\)"):
-        checked(Directory(outer(3)).address, 3)
+        checked(jit.Directory(outer(3)).address, 3)
 
 
 def test_a_field_that_is_not_there_does_not_compile():
-    @kernel
+    @jit.kernel
     def wrong(address):
         return outer_at(address).second[0]
 
     with pytest.raises(numba.core.errors.NumbaError, match="second"):
-        wrong(Directory(outer(1)).address)
+        wrong(jit.Directory(outer(1)).address)
 
 
 def test_a_directory_takes_arrays_of_the_declared_types_only():
-    world = pdes.build_world(build("switch:npus=2"), collective_program("barrier", 2, 0), Settings()).lps[0].world
-    directory = Directory(world)
+    world = pdes.build_world(build("switch:npus=2"), collective_program("barrier", 2, 0), pdes.Settings()).lps[0].world
+    directory = jit.Directory(world)
     wrong = world._replace(net=world.net._replace(block_next=world.net.block_next.astype(np.int64)))
     with pytest.raises(TypeError, match=r"^block_next: found int64, expected a contiguous array of int32$"):
         directory.update(wrong)
@@ -293,8 +288,7 @@ def longer_pairs(monkeypatch):
 
 @pytest.fixture
 def whole(longer_pairs):  # noqa: ARG001 - declares the words
-    """The only LP of a run, before the run."""
-    lp = build_world(*case(NAME)[:3]).lps[0]
+    lp = pdes.build_world(*case(NAME)[:3]).lps[0]
     lp.world.npus.npu.ready_head = -1
     return lp
 
@@ -314,7 +308,7 @@ def test_it_grows(whole):
     old = len(whole.world.qps.qp)
     whole.world.qps.qp.spare_link = 5
     whole.world.net.ctl.need = s.NEED_QPS
-    qp = grow(whole.world).qps.qp
+    qp = declarations.grow(whole.world).qps.qp
     assert len(qp) >= 2 * old
     assert (qp.spare_link[:old] == 5).all()
     assert (qp.spare_link[old:] == -1).all(), "new rows begin as declared"
@@ -323,7 +317,7 @@ def test_it_grows(whole):
 def test_it_is_moved(whole):
     graph, program, settings = case(NAME)[:3]
     owner = owner_of(NAME, "scatter", 3)
-    lps = build_world(graph, program, settings, owner).lps
+    lps = pdes.build_world(graph, program, settings, owner).lps
     pairs = QueuePairs([np.zeros(0, np.int64)], np.zeros(graph.nodes, np.int64), owner, graph.npus)
     own = np.flatnonzero(owner[graph.link_src] == 1)
     saved = whole.world.qps.qp

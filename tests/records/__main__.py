@@ -13,7 +13,6 @@ import pytest
 
 
 def main():
-    """Record, and return the exit code of pytest, which runs the tests of the records for it."""
     parser = argparse.ArgumentParser(prog="python -m tests.records", description=__doc__)
     parser.add_argument("--record", action="store_true", required=True, help="write what is found into the records")
     parser.add_argument("names", nargs="*", metavar="NAME", help="records to write; all without one")

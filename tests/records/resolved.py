@@ -11,7 +11,6 @@ from unittest import mock
 import numpy as np
 
 from nadi import pdes
-from nadi.pdes import parallel
 from nadi.simulation import run as simulation
 from nadi.simulation.closed_forms import running
 from tests.records.plain import plain
@@ -28,7 +27,7 @@ def resolved(begin):
     def packets(graph, program, settings, _progress, workers, owner, expected, _checkpoints):
         parts = {"nodes": [graph.nodes] if owner is None else plain(np.bincount(owner)), "owner": plain(owner)}
         if settings.fidelity.model.has_packets:
-            parts["window_ps"] = parallel.Layout(graph, settings, owner).lookahead_ps
+            parts["window_ps"] = pdes.parallel.Layout(graph, settings, owner).lookahead_ps
         of_workers = {name: value for name, value in plain(workers).items() if name != "ranks"}
         decided.update(common(graph, program, settings), workers=of_workers, parts=parts, cost=plain(expected))
         raise SystemExit(0)

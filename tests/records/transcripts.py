@@ -80,7 +80,6 @@ class Step(NamedTuple):
 
 
 def read(path):
-    """Return the steps of a transcript."""
     steps, before = [], []
     for line in path.read_text().splitlines():
         mark, text = line[:1], line[2:]
@@ -98,7 +97,6 @@ def read(path):
 
 
 def written(steps):
-    """Return the text of a transcript."""
     lines = []
     for step in steps:
         lines += [*step.before, f"$ {step.command}"]

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from nadi import pdes
 from nadi.configuration.sections import NetworkSection
-from nadi.pdes import LinkFault, RunError, build_world, run
 from nadi.pdes.construction.domains import ALL_GATHER, SYNCHRONISING
 from nadi.pdes.parallel import Layout, Processes, run_divided
 from nadi.pdes.reuse import Records
@@ -38,15 +37,14 @@ IGNORED = {"count events"}  # timers and ports' events of the domains' own world
 
 def both(graph, program, chosen, **how):
     """The results with replay, after a check that they are those without."""
-    found = run(build_world(graph, program, replace(chosen, reuse=True), **how.pop("where", {})), **how)
-    wanted = run(build_world(graph, program, chosen), **how)
+    found = pdes.run(pdes.build_world(graph, program, replace(chosen, reuse=True), **how.pop("where", {})), **how)
+    wanted = pdes.run(pdes.build_world(graph, program, chosen), **how)
     assert set(differing(outcome(found), outcome(wanted))) <= IGNORED
     assert wanted.reuse.get("episodes_replayed", 0) == 0
     return found
 
 
 def program_of(traces, **algorithms):
-    """The program of traces on GRAPH, with NCCL's collectives unless others are named."""
     how = CollectiveSettings({**defaults_on(GRAPH), **algorithms})
     program = build_program(traces.tables(), range(16), 16, GROUPS, ComputeModel("trace"), how, fabric=GRAPH)
     graph, program, _ = engine_inputs(GRAPH, program)
@@ -54,7 +52,6 @@ def program_of(traces, **algorithms):
 
 
 def settings_with(**network):
-    """Settings of the cluster's fabric, with other keys of [network]."""
     own = clusters.find("dgx-h100-superpod").network | network
     return network_settings(NetworkSection.model_validate(own))
 
@@ -148,9 +145,9 @@ def caught_up(world):
 
 def watched(graph, program, chosen):
     """The results with replay, as `both`, and the world of the run."""
-    sim = build_world(graph, program, replace(chosen, reuse=True))
-    found = run(sim)
-    assert set(differing(outcome(found), outcome(run(build_world(graph, program, chosen))))) <= IGNORED
+    sim = pdes.build_world(graph, program, replace(chosen, reuse=True))
+    found = pdes.run(sim)
+    assert set(differing(outcome(found), outcome(pdes.run(pdes.build_world(graph, program, chosen))))) <= IGNORED
     return found, sim.lps[0].world
 
 
@@ -319,7 +316,7 @@ def test_domains_in_several_lps(threads):
         chosen = replace(SETTINGS, reuse=True)
         found = run_divided(Layout(graph, chosen, owner), program, chosen, Processes(2))
         assert found.reuse["episodes_replayed"] >= 4
-        assert set(differing(outcome(found), outcome(run(build_world(graph, program, SETTINGS))))) <= IGNORED
+        assert set(differing(outcome(found), outcome(pdes.run(pdes.build_world(graph, program, SETTINGS))))) <= IGNORED
 
 
 def test_a_domain_cut_in_two_sends_packets():
@@ -361,7 +358,7 @@ def test_a_domain_whose_links_change_sends_packets(fault, replayed):
     """A link that is slow all the time makes another record; one that changes, or loses packets, none."""
     graph, program = repeated(0, 1 << 20)
     link = int(np.flatnonzero(graph.node_kind[graph.link_dst] == 2)[0])
-    slow = replace(SETTINGS, faults=pdes.Faults((LinkFault((link,), **fault),)))
+    slow = replace(SETTINGS, faults=pdes.Faults((pdes.LinkFault((link,), **fault),)))
     assert both(graph, program, slow).reuse["episodes_replayed"] == replayed
 
 
@@ -373,7 +370,7 @@ def test_hosts_with_and_without_a_slow_link_have_records_of_their_own():
             traces.collective(GROUPS[host], 6, 8 << 20, group=host, deps=last)
     graph, program = program_of(traces)
     link = int(np.flatnonzero(graph.node_kind[graph.link_dst] == 2)[0])
-    slow = LinkFault((link, link ^ 1), 0, rate_bps=10**12)
+    slow = pdes.LinkFault((link, link ^ 1), 0, rate_bps=10**12)
     found = both(graph, program, replace(SETTINGS, faults=pdes.Faults((slow, replace(slow, rate_bps=5 * 10**10)))))
     assert found.reuse["episodes_replayed"] == 6
     begin, end = found.node_start_ps, found.node_finish_ps
@@ -387,8 +384,8 @@ def test_a_member_that_never_starts_is_named():
     traces.send(3, 9, 100, tag=1, deps=(1,))
     traces.receive(3, 9, 100, tag=1)
     traces.send(9, 3, 100, deps=(0,))
-    with pytest.raises(RunError, match=r"collective 0 of group \d+ waits for members to start: 1"):
-        run(build_world(*program_of(traces), replace(SETTINGS, reuse=True)))
+    with pytest.raises(pdes.RunError, match=r"collective 0 of group \d+ waits for members to start: 1"):
+        pdes.run(pdes.build_world(*program_of(traces), replace(SETTINGS, reuse=True)))
 
 
 def test_records_are_bounded():

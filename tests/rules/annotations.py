@@ -25,7 +25,6 @@ def _decorators(function):
 
 
 def functions(tree, of_kernel=False):
-    """Yield every function, and whether it is a kernel, or stands in one."""
     for child in ast.iter_child_nodes(tree):
         is_function = isinstance(child, ast.FunctionDef)
         compiled = of_kernel or (is_function and bool(_decorators(child) & KERNELS))

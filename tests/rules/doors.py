@@ -1,141 +1,18 @@
 """Doors of rooms: what a folder offers to other folders, in its `__init__`, in those of its rooms, or in a module."""
 
 import ast
+import tomllib
+from pathlib import Path
 
 from tests.rules.sources import ROOT, Finding, product, read
 
 MAX_NAMES = 30
 """Names that a door may offer."""
-DOORS = {
-    "api": ("running",),
-    "cli": ("commands", "main"),
-    "compiling": ("decorators", "kernel_cache"),
-    "configuration": ("effects", "input_files", "machine", "run_config", "run_file", "sections", "work"),
-    "energy": (),
-    "et": (
-        "checking",
-        "checking.matching",
-        "checks",
-        "files",
-        "formats",
-        "formats.astra_sim",
-        "formats.chakra",
-        "formats.goal",
-        "formats.simai",
-        "framing",
-        "kernels",
-        "layers",
-        "obfuscation",
-        "pytorch.injected.nadi_collecting",
-        "reshape",
-        "selection",
-        "statistics",
-        "synthesis",
-        "views",
-    ),
-    "importers": ("astra_sim", "files", "htsim", "simai"),
-    "inputs": (
-        "arrays",
-        "documents",
-        "errors",
-        "files",
-        "limits",
-        "mappings",
-        "plug_ins",
-        "units",
-    ),
-    "insight": (
-        "accuracy",
-        "comparison",
-        "explanation",
-        "link_load",
-        "measured",
-        "metrics",
-        "network",
-        "node_times",
-        "run_analysis",
-        "runs",
-        "step_times",
-        "work_metrics",
-    ),
-    "launching": ("checkpoints", "ending", "installation", "progress", "ranks", "slurm", "workers"),
-    "partition": (),
-    "pdes": ("fidelity", "kernels", "parallel", "trace_steps", "traces", "wire"),
-    "reports": (
-        "figures",
-        "pages",
-        "pages.comparison",
-        "pages.fabric",
-        "pages.network",
-        "pages.report",
-        "pages.report_times",
-        "pages.traces",
-        "run_folder",
-        "staging",
-        "text.comparison",
-        "text.energy",
-        "text.models",
-        "text.network",
-        "text.run",
-        "text.trace",
-        "timelines",
-    ),
-    "simulation": (
-        "assembly",
-        "assembly.partitioning",
-        "assembly.reading",
-        "assembly.resource_checks",
-        "closed_forms",
-        "earlier_run",
-        "mixed_fidelity",
-        "network_settings",
-        "open_network",
-        "resolving",
-        "run",
-        "schemas",
-    ),
-    "studies": (
-        "benchmarks.bench",
-        "benchmarks.instruments.calibration",
-        "benchmarks.trace_decoding",
-        "collectives",
-        "planner",
-        "replay",
-        "sweeps",
-    ),
-    "terminal": (),
-    "topologies": ("builders.htsim", "clusters", "endpoints"),
-    "validation": (),
-    "workload": (
-        "collectives",
-        "collectives.custom",
-        "collectives.nccl.generations",
-        "collectives.plans",
-        "collectives.schedules",
-        "compute",
-        "compute.nvidia",
-        "generators.inference",
-        "generators.memory",
-        "generators.models",
-        "generators.point_to_point",
-        "generators.point_to_point.flow_lists",
-        "generators.training",
-        "generators.training.generator",
-        "generators.training.rules",
-        "generators.training.stage",
-        "kinds",
-        "node_kinds",
-        "program",
-        "program.traffic",
-        "shape",
-        "trace_sets",
-    ),
-}
+DOORS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 """Doors of each folder beside its own `__init__` or module: rooms and modules. Others import nothing else of it."""
 
 
 def source_of(door):
-    """Return the source of a door, `et.checking`, `et.framing` or `terminal`."""
     path = door.replace(".", "/")
     path = path if (ROOT / path.partition("/")[0]).is_dir() else f"nadi/{path}"
     return read(f"{path}/__init__.py" if (ROOT / path / "__init__.py").is_file() else f"{path}.py")

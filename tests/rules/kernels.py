@@ -31,7 +31,6 @@ MAKES_OBJECTS = (
 
 
 def kernels(source):
-    """Functions that Numba compiles."""
     if not any(f"@{name}" in source.text for name in DECORATORS):
         return
     for node in source.nodes:
@@ -112,7 +111,6 @@ def unfit(sources):
 
 
 def imported(source):
-    """Modules of ours that a file imports when it runs."""
     types_only = [node for node in source.nodes if getattr(getattr(node, "test", None), "id", "") == "TYPE_CHECKING"]
     never_run = {each for node in types_only for line in node.body for each in ast.walk(line)}
     for node in source.nodes:

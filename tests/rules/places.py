@@ -58,7 +58,6 @@ PLACES = (
 
 
 def misplaced(sources, places=PLACES):
-    """Find texts outside of their places, and places without their text."""
     for pattern, files, instead in places:
         having = set()
         for source in sources:

@@ -57,7 +57,6 @@ def lines_of_code(text):
 
 
 def sources():
-    """Return path from the root and lines of code of each Python file outside of tests."""
     folders = [folder for folder in ROOT.iterdir() if folder.is_dir() and folder.name not in {"tests", "build", "site"}]
     paths = [path for folder in folders if not folder.name.startswith(".") for path in folder.rglob("*.py")]
     return {path.relative_to(ROOT).as_posix(): lines_of_code(path.read_text()) for path in paths}
@@ -70,7 +69,6 @@ def room_of(path, rooms):
 
 
 def lines_by_room(lines_by_file, rooms):
-    """Return the lines of each room; under None those of files without one."""
     found = Counter(dict.fromkeys(rooms, 0))
     for path, lines in lines_by_file.items():
         found[room_of(path, rooms)] += lines
@@ -114,7 +112,6 @@ def lowered(text, lines):
 
 
 def budgets():
-    """Return the tables of rooms.toml by room."""
     return tomllib.loads(BUDGETS.read_text())["rooms"]
 
 

@@ -13,19 +13,16 @@ from tests.rules.sources import path_of, read
 
 @cache
 def kinds():
-    """Return all kinds of rows of the product."""
     for module in kernel_cache.modules():
         importlib.import_module(module)
     return kinds_of_rows()
 
 
 def source_of(kind):
-    """Return the file of a kind of row."""
     return read(path_of(kind.__module__))
 
 
 def written(kind):
-    """Return a kind of row as it stands in its source."""
     return next(node for node in source_of(kind).tree.body if getattr(node, "name", "") == kind.__name__)
 
 

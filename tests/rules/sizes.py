@@ -9,7 +9,6 @@ MOST_LINES_OF_A_FUNCTION = 60
 
 
 def long_files(sources):
-    """Find files with more lines than a file may have."""
     for source in sources:
         lines = len(source.text.splitlines())
         if lines > MOST_LINES_OF_A_FILE:
@@ -17,7 +16,6 @@ def long_files(sources):
 
 
 def long_functions(sources):
-    """Find functions with more lines than a function may have, from `def` on."""
     for source in sources:
         for node in source.nodes:
             is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)

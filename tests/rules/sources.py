@@ -14,8 +14,6 @@ FOLDERS = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies
 
 
 class Finding(NamedTuple):
-    """A place that breaks a rule."""
-
     path: str
     line: int
     what: str
@@ -47,7 +45,6 @@ class Source:
 
     @cached_property
     def imports(self):
-        """The statements that import something, in functions too."""
         return [node for node in self.nodes if isinstance(node, ast.Import | ast.ImportFrom)]
 
     @cached_property
@@ -58,11 +55,9 @@ class Source:
 
     @property
     def module(self):
-        """Name by which it is imported."""
         return f"nadi.{self.path.removeprefix('nadi/').removesuffix('.py').replace('/', '.')}".removesuffix(".__init__")
 
     def found(self, line, what):
-        """Return a finding in this file."""
         return Finding(self.path, line, what)
 
     def lines_with(self, pattern):
@@ -72,12 +67,10 @@ class Source:
 
 @cache
 def read(path):
-    """Return the source at a path from the root."""
     return Source(path, (ROOT / path).read_text(encoding="utf-8"))
 
 
 def path_of(module):
-    """Return the path from the root of a module, which may not exist."""
     return (ROOT / f"{module.replace('.', '/')}.py").resolve().relative_to(ROOT).as_posix()  # not through a link
 
 
@@ -89,5 +82,4 @@ def product():
 
 
 def engine():
-    """Return the sources of the engine, and others with kernels."""
     return [read(path.resolve().relative_to(ROOT).as_posix()) for path in kernel_cache.files()]

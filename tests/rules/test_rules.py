@@ -9,7 +9,6 @@ from tests.rules.sources import Source, engine, product
 
 
 def said(found):
-    """Lines and texts of findings."""
     return [(finding.line, finding.what) for finding in found]
 
 

@@ -27,15 +27,12 @@ class Wire(NamedTuple):
 
     @property
     def full(self):
-        """Bytes on the wire of a full packet."""
         return self.mtu + self.header
 
     def packets(self, size_bytes):
-        """How many packets a message is."""
         return max(1, -(-size_bytes // self.mtu))
 
     def last(self, size_bytes):
-        """Bytes on the wire of its last packet."""
         return size_bytes - (self.packets(size_bytes) - 1) * self.mtu + self.header
 
 

@@ -20,7 +20,6 @@ def simulate(network, program, **settings):
 
 
 def check(results, program, settings):
-    """Conservation of nodes, bytes, packets and messages."""
     count, flows = results.counters, results.flows
     rows = int(np.diff(program.trace_ptr)[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
     assert count["trace_nodes"] == rows == len(results.node_finish_ps)

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from nadi import topologies
-from nadi.pdes import Settings
-from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.workload import KINDS, WorkloadError, algorithms_of, collective_program, collectives
 from nadi.workload.collectives.trees import IF_ANY
+from tests.closed_forms import form_of_all
 from tests.samples import sampled
 from tests.scenarios.closed_forms import ROCE, Hop, bits_ps, train_ps
 from tests.scenarios.running import simulate
@@ -40,20 +39,10 @@ def on_switch(kind, npus, size_bytes, algorithm):
     graph = topologies.build(f"switch:npus={npus},switch_latency=300ns")
     program = collective_program(kind, npus, size_bytes, algorithm)
     measured_ps = simulate(graph, program).finish_time_ps
-    group = {"schedule": 0, "members": np.arange(npus), "size_bytes": size_bytes}
-    formula = closed_form(
-        graph, program, Settings(), kind=kind, algorithm=algorithm, isolated=IsolatedCollectives(0), **group
-    )
-    return measured_ps, formula.time_ps
+    return measured_ps, form_of_all(graph, program, kind, algorithm, isolated=IsolatedCollectives(0)).time_ps
 
 
-@sampled(
-    {
-        "message": [512, 64 * 4096],
-        "npus": [4, 8],
-        "kind, algorithm": ALIKE,
-    }
-)
+@sampled({"message": [512, 64 * 4096], "npus": [4, 8], "kind, algorithm": ALIKE})
 def test_all_do_alike(kind, algorithm, npus, message):
     size_bytes = 0 if kind == "barrier" else npus * message
     measured_ps, closed_ps = on_switch(kind, npus, size_bytes, algorithm)
@@ -89,8 +78,7 @@ def test_binomial_gather_doubles_its_messages(rounds):
 
 @pytest.mark.parametrize("npus", [4, 6, 8])
 @pytest.mark.parametrize(
-    ("kind", "algorithm"),
-    [("broadcast", "binomial"), ("scatter", "binomial"), ("all-reduce", "halving-doubling")],
+    ("kind", "algorithm"), [("broadcast", "binomial"), ("scatter", "binomial"), ("all-reduce", "halving-doubling")]
 )
 def test_sends_to_several_follow_each_other(kind, algorithm, npus):
     """A member sends to one after another, the next when the last byte of the one before has left."""
@@ -104,13 +92,7 @@ SERVERS = "rail-optimised:npus=6,gpus_per_host=2,hosts_per_rail_leaf=2,spines=2"
 EVERY = [(kind, name) for kind in KINDS for name in algorithms_of(kind)]
 
 
-@sampled(
-    {
-        "network": [SERVERS, "torus:sizes=3x2"],
-        "size_bytes": [1, 6 * 100_001],
-        "kind, algorithm": EVERY,
-    }
-)
+@sampled({"network": [SERVERS, "torus:sizes=3x2"], "size_bytes": [1, 6 * 100_001], "kind, algorithm": EVERY})
 def test_every_algorithm_runs_to_its_end(kind, algorithm, size_bytes, network):
     """On servers and on a torus, small and large; `simulate` checks that all that was sent has arrived."""
     graph = topologies.build(network)

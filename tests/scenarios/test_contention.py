@@ -81,13 +81,7 @@ def end_ps(begin_ps, work_ps, intervals_ps, factor):
     raise AssertionError("the last stretch has no end")
 
 
-@sampled(
-    {
-        "straggler": [None, 1.5, 3.14],
-        "factor": ["1.5", "1.001", "7.013"],
-        "name": CASES,
-    }
-)
+@sampled({"straggler": [None, 1.5, 3.14], "factor": ["1.5", "1.001", "7.013"], "name": CASES})
 def test_overlaps_of_every_order(name, factor, straggler):
     case = CASES[name]
     graph = topologies.build(SPEC)

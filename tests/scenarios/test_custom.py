@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from nadi import et, topologies
-from nadi.pdes import Settings
-from nadi.simulation.closed_forms.collective import closed_form
 from nadi.workload import WorkloadError, collective_program, collectives
 from nadi.workload.collectives.custom import to_msccl
 from nadi.workload.program.traffic import traffic
+from tests.closed_forms import form_of_all
 from tests.scenarios.running import simulate
 from tests.workload import msccl_files
 
@@ -44,16 +43,7 @@ def test_its_time_on_an_idle_network_is_that_of_the_ring(text, tmp_path):
     file.write_text(text, encoding="utf-8")
     graph = topologies.build("ring:npus=8,rate=100Gbps,delay=1us")
     brought, own = (
-        closed_form(
-            graph,
-            collective_program("all-reduce", 8, MIB, algorithm, graph),
-            Settings(),
-            kind="all-reduce",
-            algorithm=algorithm,
-            schedule=0,
-            members=np.arange(8),
-            size_bytes=MIB,
-        )
+        form_of_all(graph, collective_program("all-reduce", 8, MIB, algorithm, graph), "all-reduce", algorithm)
         for algorithm in (f"custom:file={file}", "ring")
     )
     assert brought.is_simulated

@@ -24,11 +24,7 @@ def on_switch(kind, npus, size_bytes, algorithm):
 
 
 @sampled(
-    {
-        "size_bytes": MESSAGES,
-        "npus": MEMBERS,
-        "kind": ["all-to-all", "reduce-scatter", "all-gather", "all-reduce"],
-    }
+    {"size_bytes": MESSAGES, "npus": MEMBERS, "kind": ["all-to-all", "reduce-scatter", "all-gather", "all-reduce"]}
 )
 def test_everybody_to_everybody(kind, npus, size_bytes):
     """a + (n-1) S/nB: at each moment everybody sends to one member and receives from one, so ports stay in step."""
@@ -37,13 +33,7 @@ def test_everybody_to_everybody(kind, npus, size_bytes):
     assert on_switch(kind, npus, npus * size_bytes, "direct") == pytest.approx(expected_ps, rel=ROUNDED)
 
 
-@sampled(
-    {
-        "size_bytes": [1, 64, 50_000, 4096 * 100 + 100],
-        "npus": MEMBERS,
-        "kind": ["broadcast", "scatter"],
-    }
-)
+@sampled({"size_bytes": [1, 64, 50_000, 4096 * 100 + 100], "npus": MEMBERS, "kind": ["broadcast", "scatter"]})
 def test_from_the_root(kind, npus, size_bytes):
     """The root's port sends (n-1) M packets, a packet to each in turn; acknowledgements come the other way.
 
@@ -58,13 +48,7 @@ def test_from_the_root(kind, npus, size_bytes):
     assert on_switch(kind, npus, buffer_bytes, "direct") == pytest.approx(expected_ps, rel=ROUNDED)
 
 
-@sampled(
-    {
-        "size_bytes": [1, 64, 50_000, 4096 * 100 + 100],
-        "npus": MEMBERS,
-        "kind": ["gather", "reduce"],
-    }
-)
+@sampled({"size_bytes": [1, 64, 50_000, 4096 * 100 + 100], "npus": MEMBERS, "kind": ["gather", "reduce"]})
 def test_to_the_root(kind, npus, size_bytes):
     """All messages wait in the port towards the root, which is busy from the first packet in to the last."""
     buffer_bytes = size_bytes if kind == "reduce" else npus * size_bytes

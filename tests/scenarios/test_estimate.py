@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from nadi import et, pdes, topologies, workload
-from nadi.pdes import fidelity
 from nadi.simulation.assembly import engine_inputs
 from nadi.simulation.assembly.resource_checks import estimate
 from nadi.workload.program.traffic import sample, traffic
@@ -32,7 +31,7 @@ def test_packets_and_hops_are_those_of_the_run(fabric, kind, size, algorithm):
     assert found.messages == count["flows"]
     assert found.packets == pytest.approx(count["data_packets"], rel=0.02)
     assert found.packet_hops == pytest.approx(count["packet_hops"], rel=0.05)
-    whole = pdes.Settings(fidelity=fidelity.fidelity("congestion_aware"))
+    whole = pdes.Settings(fidelity=pdes.fidelity.fidelity("congestion_aware"))
     results = pdes.run(pdes.build_world(graph, program, whole))
     assert estimate(graph, program, whole).packet_hops == pytest.approx(results.counters["packet_hops"], rel=0.05)
     assert found.memory_bytes > estimate(graph, program, pdes.Settings(record_flows=False)).memory_bytes

@@ -14,7 +14,6 @@ from nadi.pdes.network.balancing import balancing
 from nadi.simulation.assembly import engine_inputs
 from nadi.simulation.closed_forms import collective as forms
 from nadi.simulation.closed_forms import isolated as played_module
-from nadi.simulation.closed_forms.isolated import idle_fabric
 from nadi.simulation.closed_forms.lone_message import train
 from nadi.workload import WorkloadError, closed_form, collective_program, collectives, uneven_program
 from nadi.workload.collectives.plans.plan import Lane, each_its_own
@@ -22,9 +21,9 @@ from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
 from nadi.workload.collectives.schedules.sends import pairs
 from nadi.workload.kinds import KINDS
 from nadi.workload.shape import shape_of
+from tests.closed_forms import form_of_all
 from tests.samples import each_value, sampled
 from tests.scenarios import closed_forms
-from tests.scenarios.closed_forms import ROCE, bits_ps, steps_ps, train_ps
 from tests.scenarios.running import simulate
 
 MIB = 1 << 20
@@ -53,12 +52,10 @@ ENDS = {
 
 @cache
 def built(spec):
-    """The graph, which nobody changes."""
     return topologies.build(spec)
 
 
 def form_of(graph, members, kind, algorithm, size, settings=None):
-    """The closed form of a collective of some NPUs."""
     chosen, members = collectives.choose(kind, algorithm), np.array(members)
     schedules = ScheduleSet()
     shape = shape_of(graph, members, trees=chosen.trees) if chosen.needs_shape else None
@@ -69,16 +66,7 @@ def form_of(graph, members, kind, algorithm, size, settings=None):
 
 def above_ps(graph, program, kind, algorithm, **settings):
     """What the simulator takes more than the closed form, for a collective of all NPUs."""
-    form = forms.closed_form(
-        graph,
-        program,
-        Settings(**settings),
-        kind=kind,
-        algorithm=algorithm,
-        schedule=0,
-        members=np.arange(graph.npus),
-        size_bytes=int(program.node_bytes[0]),
-    )
+    form = form_of_all(graph, program, kind, algorithm, Settings(**settings))
     return simulate(graph, program, **settings).finish_time_ps - form.time_ps
 
 
@@ -108,7 +96,7 @@ def played(spec, kind, algorithm, size, **settings):
 def plans_ps(graph, chunks, lanes, size, *, launch_ps=0, **settings):
     """What plans take that send from member 0 to 1, from 1 to 2 and so on."""
     schedules = pack([each_its_own(chunks, lanes, launch_ps=launch_ps)])
-    fabric = idle_fabric(graph, Settings(**settings), list(range(len(lanes))), pairs(schedules, 0, 100))
+    fabric = played_module.idle_fabric(graph, Settings(**settings), list(range(len(lanes))), pairs(schedules, 0, 100))
     return fabric.time_ps(schedules, 0, size)
 
 
@@ -119,7 +107,7 @@ ONE_MESSAGE = [[Lane().step(send_to=1)], [Lane().step(receive_from=0)]]
 @pytest.mark.parametrize("npus", [2, 5, 8])
 @pytest.mark.parametrize(("kind", "rounds"), [("all-reduce", 2), ("all-gather", 1)])
 def test_a_ring_on_a_switch_is_its_closed_form(kind, rounds, npus, message):
-    expected_ps = steps_ps(rounds * (npus - 1), message, BY_SWITCH, G400)
+    expected_ps = closed_forms.steps_ps(rounds * (npus - 1), message, BY_SWITCH, G400)
     assert played(SWITCH.format(npus), kind, "ring", npus * message) == pytest.approx(expected_ps, rel=BY_HAND)
 
 
@@ -127,7 +115,7 @@ def test_a_ring_on_a_switch_is_its_closed_form(kind, rounds, npus, message):
 @pytest.mark.parametrize("npus", [3, 8])
 def test_a_ring_of_links_is_its_closed_form(npus, message):
     """Of two ports each; acknowledgements go the other way, by the port that sends no data."""
-    expected_ps = steps_ps(2 * (npus - 1), message, closed_forms.Hop(1, 500_000), G400, shared=False)
+    expected_ps = closed_forms.steps_ps(2 * (npus - 1), message, closed_forms.Hop(1, 500_000), G400, shared=False)
     assert played(f"ring:npus={npus}", "all-reduce", "ring", npus * message) == pytest.approx(expected_ps, rel=BY_HAND)
 
 
@@ -135,7 +123,7 @@ def test_a_ring_of_links_is_its_closed_form(npus, message):
 @pytest.mark.parametrize("npus", [2, 5, 8])
 def test_direct_on_a_switch_is_its_closed_form(npus, message):
     """Messages to all others take turns at the port: one step of n - 1 messages."""
-    expected_ps = steps_ps(1, message, BY_SWITCH, G400, messages=npus - 1)
+    expected_ps = closed_forms.steps_ps(1, message, BY_SWITCH, G400, messages=npus - 1)
     assert played(SWITCH.format(npus), "all-to-all", "direct", npus * message) == pytest.approx(
         expected_ps, rel=BY_HAND
     )
@@ -144,8 +132,8 @@ def test_direct_on_a_switch_is_its_closed_form(npus, message):
 @pytest.mark.parametrize("packets", [1, 64])
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_binomial_on_a_switch_is_a_message_after_another(rounds, packets):
-    expected_ps = rounds * train_ps(packets * 4096, [G400] * 2, BY_SWITCH.fixed_ps)
-    expected_ps += (rounds - 1) * bits_ps(ROCE.ack, G400)
+    expected_ps = rounds * closed_forms.train_ps(packets * 4096, [G400] * 2, BY_SWITCH.fixed_ps)
+    expected_ps += (rounds - 1) * closed_forms.bits_ps(closed_forms.ROCE.ack, G400)
     found_ps = played(SWITCH.format(1 << rounds), "reduce", "binomial", packets * 4096)
     assert found_ps == pytest.approx(expected_ps, rel=BY_HAND)
 
@@ -157,7 +145,7 @@ def test_a_message_over_unlike_links(packets, uplink):
     graph = built(f"{LEAVES},rate=100Gbps,uplink_rate={uplink}Gbps,delay=500ns,switch_latency=300ns")
     size = packets * 4096 - 1000
     rates = [G100, uplink * 10**9, uplink * 10**9, G100]
-    assert plans_ps(graph, 1, ONE_MESSAGE, size) == train_ps(size, rates, 4 * 500_000 + 3 * 300_000)
+    assert plans_ps(graph, 1, ONE_MESSAGE, size) == closed_forms.train_ps(size, rates, 4 * 500_000 + 3 * 300_000)
 
 
 @pytest.mark.parametrize("shares", [2, 24])
@@ -211,16 +199,16 @@ def test_senders_do_not_wait_for_each_other_between_switches(senders):
     """By hand: as many messages over one uplink as it has hosts take as long as one."""
     graph = built(f"leaf-spine:leaves=2,spines=1,hosts_per_leaf={senders},rate=100Gbps,delay=500ns")
     plans = pack([each_its_own(1, across(senders, 1))])
-    fabric = idle_fabric(graph, Settings(), list(range(2 * senders)), pairs(plans, 0, 100))
-    assert fabric.time_ps(plans, 0, MIB) == train_ps(MIB, [G100] * 4, 4 * 500_000)
+    fabric = played_module.idle_fabric(graph, Settings(), list(range(2 * senders)), pairs(plans, 0, 100))
+    assert fabric.time_ps(plans, 0, MIB) == closed_forms.train_ps(MIB, [G100] * 4, 4 * 500_000)
 
 
 def test_messages_of_one_sender_share_its_links():
     """By hand: two messages of a member take turns on an uplink of half its port's rate, packet by packet."""
     graph = built("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,rate=100Gbps,uplink_rate=50Gbps,delay=500ns")
     plans = pack([each_its_own(1, across(1, 2))])
-    fabric = idle_fabric(graph, Settings(), [0, 2, 3], pairs(plans, 0, 100))
-    packet_ps = bits_ps(ROCE.full, G100)
+    fabric = played_module.idle_fabric(graph, Settings(), [0, 2, 3], pairs(plans, 0, 100))
+    packet_ps = closed_forms.bits_ps(closed_forms.ROCE.full, G100)
     expected_ps = 2 * 256 * 2 * packet_ps + packet_ps + 2 * packet_ps + packet_ps + 4 * 500_000
     assert fabric.time_ps(plans, 0, MIB) == expected_ps
 

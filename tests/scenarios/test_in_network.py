@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from nadi import pdes, topologies
-from nadi.pdes import SharedBuffer
 from nadi.pdes.nic import congestion
 from nadi.simulation.assembly import engine_inputs, results_of_traces
-from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.workload import collective_program
 from nadi.workload.collectives import known_algorithms
+from tests.closed_forms import form_of_all
 from tests.nonempty import nonempty
 from tests.scenarios.running import check
 
@@ -33,17 +32,8 @@ def run(spec, kind, size_bytes, algorithm, **chosen):
 def ratio(spec, kind, size_bytes, algorithm, **chosen):
     """Time over the formula's."""
     graph, program, results, _ = run(spec, kind, size_bytes, algorithm, **chosen)
-    formula = closed_form(
-        graph,
-        program,
-        pdes.Settings(**chosen),
-        kind=kind,
-        algorithm=algorithm,
-        schedule=int(program.node_schedule[0]),
-        members=np.arange(graph.npus),
-        size_bytes=size_bytes,
-        isolated=IsolatedCollectives(0),
-    )
+    settings = pdes.Settings(**chosen)
+    formula = form_of_all(graph, program, kind, algorithm, settings, isolated=IsolatedCollectives(0))
     return results.finish_time_ps / formula.time_ps
 
 
@@ -83,7 +73,7 @@ def test_bus_bandwidth_passes_that_of_rings():
 
     Acknowledgements go first, as they do at switches that share a buffer.
     """
-    n, size, buffer = 8, 64 * MIB, SharedBuffer(buffer_bytes=20_000_000)
+    n, size, buffer = 8, 64 * MIB, pdes.SharedBuffer(buffer_bytes=20_000_000)
     found = {}
     for algorithm in ("in-network", "nvls", "ring"):
         _, _, results, _ = run(f"switch:npus={n},delay=100ns", "all-reduce", size, algorithm, switch=buffer)
@@ -142,7 +132,7 @@ def test_a_tree_beats_rings_where_latency_counts():
 @pytest.mark.parametrize("kind", KINDS)
 def test_shared_buffers_pauses_and_dcqcn(kind):
     """Lossless: the incast at an aggregator's children is none, since its port is as fast as all others."""
-    buffer = SharedBuffer(buffer_bytes=2_000_000)
+    buffer = pdes.SharedBuffer(buffer_bytes=2_000_000)
     chosen = {"switch": buffer, "congestion_control": congestion.control("dcqcn")}
     spec = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps"
     _, _, results, _ = run(spec, kind, MIB, "in-network", **chosen)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from nadi import pdes, topologies, workload
-from nadi.pdes import fidelity
 from nadi.pdes.network import balancing
 from nadi.studies.collectives.link_bound import link_bound_ps
 from tests.scenarios.running import simulate
@@ -60,8 +59,8 @@ def test_no_run_takes_less(fabric):
 @pytest.mark.parametrize("fabric", FABRICS)
 def test_nor_do_messages_that_go_whole(fabric, resolution_ps):
     graph = topologies.build(fabric)
-    aware = fidelity.fidelity("congestion_aware", resolution_ps=resolution_ps)
-    unaware = fidelity.fidelity("congestion_unaware", resolution_ps=resolution_ps)
+    aware = pdes.fidelity.fidelity("congestion_aware", resolution_ps=resolution_ps)
+    unaware = pdes.fidelity.fidelity("congestion_unaware", resolution_ps=resolution_ps)
     for kind, size in (("all-reduce", 70_001), ("all-to-all", 3_000_000)):
         program = workload.collective_program(kind, graph.npus, size, None, graph)
         settings = pdes.Settings(fidelity=aware, record_nodes=False)

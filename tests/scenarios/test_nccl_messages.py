@@ -98,21 +98,18 @@ def test_messages_are_plain_where_all_to_alls_are_not_nccls():
     assert named.node_duration_ps.max() > 6e6
 
 
-def test_grouped_messages_launch_together():
-    """Seven at once from one GPU: 7 x 73.4 GB/s are more than its port has; the launch passes once."""
-    graph, size = topologies.build("dgx-h100:npus=8"), 8 * MIB
-    program = of_messages_alone(graph, *((0, dst, size) for dst in range(1, 8)))
+@pytest.mark.parametrize(
+    ("machine", "receivers", "bytes_per_us", "tolerance"),
+    [("dgx-h100:npus=8", range(1, 8), 360e3, 0.03), ("dgx-b200:npus=8", (1, 1, 1), 80e3, 0.01)],
+    ids=["to seven peers more than a port has", "to one peer one after another on its channels"],
+)
+def test_grouped_messages_launch_together(machine, receivers, bytes_per_us, tolerance):
+    """The launch passes once; 7 x 73.4 GB/s from one GPU are more than its port has."""
+    graph, size = topologies.build(machine), 8 * MIB
+    program = of_messages_alone(graph, *((0, dst, size) for dst in receivers))
     took = packets(graph, program).finish_time_ps / 1e6
-    assert took == pytest.approx(11.8 + 7 * size / 360e3, rel=0.03)
-    assert closed(graph, program).finish_time_ps / 1e6 == pytest.approx(took, rel=0.03)
-
-
-def test_messages_to_one_peer_follow_each_other_on_their_channels():
-    graph, size = topologies.build("dgx-b200:npus=8"), 8 * MIB
-    program = of_messages_alone(graph, (0, 1, size), (0, 1, size), (0, 1, size))
-    took = packets(graph, program).finish_time_ps / 1e6
-    assert took == pytest.approx(11.8 + 3 * size / 80e3, rel=0.01)
-    assert closed(graph, program).finish_time_ps / 1e6 == pytest.approx(took, rel=0.01)
+    assert took == pytest.approx(11.8 + len(receivers) * size / bytes_per_us, rel=tolerance)
+    assert closed(graph, program).finish_time_ps / 1e6 == pytest.approx(took, rel=tolerance)
 
 
 def test_the_users_share_holds_instead_between_hosts():

@@ -77,8 +77,7 @@ def test_the_closed_form_has_every_row(spec, size, published_us):
 
 
 @pytest.mark.parametrize(
-    ("spec", "size", "published_us"),
-    PUBLISHED_US if os.environ.get(FULL) else [PUBLISHED_US[0], *PUBLISHED_US[4:7]],
+    ("spec", "size", "published_us"), PUBLISHED_US if os.environ.get(FULL) else [PUBLISHED_US[0], *PUBLISHED_US[4:7]]
 )
 def test_the_packets_have_the_quick_rows(spec, size, published_us):
     """The other rows take up to 40 s each; `make fuzz` simulates them, and docs/explanation/nccl.md has their times."""

@@ -79,7 +79,6 @@ WIRE_PS_PER_BYTE, HOP_PS, REQUEST_BYTES = 100, 1_000_000, 64
 
 
 def message_ps(size, hops):
-    """Store and forward of a whole message."""
     return hops * (size * WIRE_PS_PER_BYTE + HOP_PS)
 
 

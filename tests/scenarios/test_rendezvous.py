@@ -133,11 +133,7 @@ def test_what_comes_to_a_lane_is_taken_in_its_order(use):
     flows = simulate("fully-connected:npus=3,rate=100Gbps,delay=700ns", program, rendezvous_bytes=8 * 4096).flows
     large, small, told = (
         int(np.flatnonzero(which & (flows["control"] == DATA))[0])
-        for which in (
-            flows["bytes"] == 8 * 4096,
-            (flows["bytes"] == 4096) & (flows["dst"] == 1),
-            flows["dst"] == 2,
-        )
+        for which in (flows["bytes"] == 8 * 4096, (flows["bytes"] == 4096) & (flows["dst"] == 1), flows["dst"] == 2)
     )
     assert flows["finish_ps"][small] < flows["start_ps"][large]
     assert flows["start_ps"][told] == flows["finish_ps"][large]

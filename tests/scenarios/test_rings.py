@@ -92,8 +92,7 @@ def test_fat_tree_in_the_middle(kind, tree, packets):
 
 
 @pytest.mark.parametrize(
-    ("kind", "tree", "packets"),
-    pairwise(itertools.product(KINDS, [(4, 4), (4, 16), (8, 64)], [6, 12, 32, 100])),
+    ("kind", "tree", "packets"), pairwise(itertools.product(KINDS, [(4, 4), (4, 16), (8, 64)], [6, 12, 32, 100]))
 )
 def test_fat_tree_in_the_middle_with_packets_of_4_kib(kind, tree, packets):
     """Where 6 packets take half as long as the shortest way, the form holds. Beyond, a / P = 2 % would have to be

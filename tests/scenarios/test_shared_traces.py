@@ -45,13 +45,7 @@ def micro(shared_data, kind, npus):
     return build_program(*load_traces(folder / kind, npus), npus)
 
 
-@sampled(
-    {
-        "name": FABRICS,
-        "npus": [4, 8, 16],
-        "kind": ["all_reduce", "all_gather", "all_to_all", "reduce_scatter"],
-    }
-)
+@sampled({"name": FABRICS, "npus": [4, 8, 16], "kind": ["all_reduce", "all_gather", "all_to_all", "reduce_scatter"]})
 def test_microbenchmarks(shared_data, kind, npus, name):
     results = simulate(fabric(name, npus), micro(shared_data, kind, npus))
     part = MIB if kind == "all_gather" else MIB // npus

@@ -46,10 +46,7 @@ def test_a_message_between_computations(tick_ps):
     found = results(traces, tick_ps)
     posted_ps = up(PS_PER_US, tick_ps)
     told_ps, came_ps = up(posted_ps + left_ps, tick_ps), up(posted_ps + arrived_ps, tick_ps)
-    assert rows(found, 0) == (
-        [0, posted_ps, told_ps],
-        [posted_ps, told_ps, up(told_ps + PS_PER_US, tick_ps)],
-    )
+    assert rows(found, 0) == ([0, posted_ps, told_ps], [posted_ps, told_ps, up(told_ps + PS_PER_US, tick_ps)])
     assert rows(found, 1) == ([0, came_ps], [came_ps, up(came_ps + PS_PER_US, tick_ps)])
 
 

@@ -8,10 +8,10 @@ import pytest
 from nadi import topologies
 from nadi.et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.pdes import RunError, Settings
-from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.workload import build_program, collective_program, collectives
 from nadi.workload.collectives.plans.plan import Lane, everyone_alike, lines
+from tests.closed_forms import form_of_all
 from tests.fidelity import test_closed_forms as whole
 from tests.pdes import compare
 from tests.scenarios.closed_forms import Hop, steps_ps
@@ -25,8 +25,6 @@ ROUNDED = 1e-12
 
 @pytest.fixture
 def program(monkeypatch):
-    """Makes the program of an all-reduce by given plans."""
-
     def made(plans, size_bytes):
         module = SimpleNamespace(
             NAME="fixed",
@@ -112,17 +110,7 @@ def test_views_of_the_second_schedule_are_its_own(program):
 def test_what_the_report_shows_as_closed_form(program, wire):
     network, made = topologies.build("ring:npus=8"), program(two_rings(8, wire=wire), 16 * 64 * 4096)
     results = simulate(network, made)
-    formula = closed_form(
-        network,
-        made,
-        Settings(),
-        kind="all-reduce",
-        algorithm="fixed",
-        schedule=0,
-        members=np.arange(8),
-        size_bytes=16 * 64 * 4096,
-        isolated=IsolatedCollectives(0),
-    )
+    formula = form_of_all(network, made, "all-reduce", "fixed", isolated=IsolatedCollectives(0))
     assert results.finish_time_ps == pytest.approx(formula.time_ps, rel=0.03)
 
 

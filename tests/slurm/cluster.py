@@ -109,7 +109,6 @@ class Cluster(NamedTuple):
         assert done, f"job {job} is not over after {timeout} s: {self.run('scontrol', 'show', 'job', job).stdout}"
 
     def states(self, job: str) -> set[str]:
-        """States of all tasks of a job."""
         listed = self.run("squeue", "--noheader", "--states=all", "--array", "--format=%T", "--jobs", job)
         return set(listed.stdout.split())
 

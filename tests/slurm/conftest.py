@@ -49,7 +49,6 @@ def connect(tmp_path):
 
 @pytest.fixture
 def run_file(tmp_path, capsys):
-    """A tiny run in a folder with a space."""
     folder = tmp_path / "a run"
     small = ["--npus=4", "--layers=1", "--hidden=64", "--heads=4", "--vocab=64", "--seq=64"]
     assert main(["workload", "transformer", *small, "-o", str(folder / "traces")]) == 0

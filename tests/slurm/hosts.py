@@ -51,7 +51,6 @@ class Machine(NamedTuple):
     namespace: str
 
     def processes(self) -> list[int]:
-        """All processes of this machine, but the one that keeps it."""
         keeper = self.enter[self.enter.index("-t") + 1]
         return [int(number) for number in _ip("netns", "pids", self.namespace).split() if number != keeper]
 

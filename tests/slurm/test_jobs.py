@@ -69,7 +69,6 @@ def write_script(capsys, *arguments):
 
 
 def digest_of_one(run_file, out, capsys):
-    """The digest of a serial run."""
     assert main(["run", str(run_file), "--out", str(out), "--quiet"]) == 0
     capsys.readouterr()
     return json.loads((out / "summary.json").read_text())["digest"]

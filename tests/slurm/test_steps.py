@@ -150,7 +150,6 @@ ENDS_S = 600
 
 
 def write_all_reduce(run_file, size_bytes):
-    """Write traces of an all-reduce beside a run file."""
     node = et.coll_node(1, "grads", et.CollectiveCommType.ALL_REDUCE, size_bytes)
     for trace in (run_file.parent / "traces").glob("*.et"):
         et.write_trace(trace, et.metadata(), [node])

@@ -91,7 +91,6 @@ def test_a_rank_killed_on_another_host_ends_the_run(mpiexec, run_file, tmp_path)
 
 
 def ranks_of(run_file):
-    """Processes of a run by their ranks."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

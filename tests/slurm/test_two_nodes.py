@@ -17,7 +17,6 @@ DIES_S = 20
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory):
-    """Two machines."""
     if why := NO_MPICH or cluster.missing() or hosts.missing():
         pytest.skip(why)
     with hosts.two_machines(tmp_path_factory.mktemp("machines")) as both:

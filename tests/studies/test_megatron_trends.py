@@ -10,7 +10,6 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "predictions.py"
 
 @pytest.fixture(scope="module")
 def predictions():
-    """The script."""
     spec = importlib.util.spec_from_file_location("predictions", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -12,28 +12,16 @@ from nadi.insight.work_metrics import throughput
 from tests.running import simulate
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "predictions.py"
+CLOSED = 'network.fidelity="closed-form"'
 
 
 def test_a_row_is_what_a_run_says(tmp_path):
-    command = [
-        sys.executable,
-        str(SCRIPT),
-        "megatron-then",
-        "--only",
-        "megatron-7.5b",
-        "-o",
-        str(tmp_path / "out.json"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    words = ("megatron-then", "--only", "megatron-7.5b", "-o", tmp_path / "out.json")
+    done = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     (row,) = json.loads((tmp_path / "out.json").read_text())["megatron-then"]
-    said = {
-        "workload.model": row["model"],
-        "workload.plan": row["plan"],
-        "topology.cluster": row["cluster"],
-        "network.fidelity": "closed-form",
-    }
-    run = simulate(load_config(None, [f'{key}="{value}"' for key, value in said.items()]))
+    keys = {"model": "workload.model", "plan": "workload.plan", "cluster": "topology.cluster"}
+    run = simulate(load_config(None, [*(f'{key}="{row[name]}"' for name, key in keys.items()), CLOSED]))
     rates = throughput(run)
     assert (row["gpus"], row["is_whole"], row["does_not_fit"]) == (128, True, "")
     assert row["step_s"] == pytest.approx(run.results.finish_time_ps / 1e12, rel=0.01)
@@ -44,6 +32,6 @@ def test_a_row_is_what_a_run_says(tmp_path):
 
 
 def test_an_unknown_list_is_one_line():
-    done = subprocess.run([sys.executable, str(SCRIPT), "all"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, SCRIPT, "all"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "error: no list all; expected megatron-then, megatron-today, training-runs, mlperf" in done.stderr

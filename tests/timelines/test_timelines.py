@@ -59,11 +59,9 @@ class Read:
         assert not any(open_.values())
 
     def slices(self):
-        """All spans without their flows, in order."""
         return sorted(span[:5] for span in self.spans())
 
     def counters(self):
-        """Values of counters by name."""
         found = {}
         for track, _, kind, *_, event in self.events:
             if kind == COUNTER:
@@ -73,7 +71,6 @@ class Read:
 
 
 def check_order(read):
-    """Events of a track come in order of time."""
     last = {}
     for track, time, *_ in read.events:
         assert time >= last.get(track, 0)

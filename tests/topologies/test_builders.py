@@ -17,7 +17,6 @@ def switches(graph):
 
 
 def half_cut(graph):
-    """Largest flow of one direction from the lower to the upper half of the NPUs."""
     network = nx.DiGraph()
     for a, b, data in as_networkx(graph).edges(data=True):
         rate = network.get_edge_data(a, b, {"capacity": 0})["capacity"] + data["rate"]

@@ -34,7 +34,6 @@ def cables_between(graph, one, other):
 
 
 def most_ports(graph):
-    """The most links of a switch outside servers."""
     return max(len(graph.out_links(node)) for node in range(graph.npus, graph.nodes) if graph.node_kind[node] == 1)
 
 

@@ -12,7 +12,6 @@ LINKS = '[[links]]\nrate = "1Gbps"\ndelay = "1us"\n'
 
 
 def assert_same(first, second):
-    """All fields but the name are equal."""
     for value, other in ((first, second), (first.routing, second.routing)):
         for key, expected in nonempty(vars(value).items()):
             if key in {"name", "routing", "_out"}:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from nadi import topologies
-from nadi.topologies import NVSWITCH, SWITCH, build, from_networkx
 from nadi.topologies.graph import NPU, TopologyError
 from nadi.topologies.routing import next_links, route
 from nadi.workload.shape import stripes_between
@@ -173,9 +172,6 @@ def test_keys_that_are_not_read_are_named(tmp_path):
     )
 
 
-GBPS_800 = "{choice: gigabits_per_second, gigabits_per_second: 800}"
-
-
 def two_servers(gbps, *, nvlink, behind_switch):
     """Two servers of one GPU, with or without NVLink; its NICs are on a leaf each, and on a PCIe switch or the GPU."""
     numbers = range(len(gbps))
@@ -221,7 +217,7 @@ def test_nics_of_a_gpu_share_what_it_sends_by_the_rates_behind_their_chips(
 def as_networkx(graph):
     """A Graph of ours as networkx would draw it."""
     drawn = nx.MultiGraph(name=graph.name)
-    kinds = {NPU: "npu", SWITCH: "switch", NVSWITCH: "nvswitch"}
+    kinds = {NPU: "npu", topologies.SWITCH: "switch", topologies.NVSWITCH: "nvswitch"}
     for node in range(graph.nodes):
         more = {"host": int(graph.host[node])} if node < graph.npus else {}
         more["latency"] = int(graph.node_latency_ps[node])
@@ -240,8 +236,8 @@ def cables(graph):
 
 @pytest.mark.parametrize("spec", ["fat-tree:k=4,rate=100Gbps,delay=1us", "dgx-h100:npus=16", "leaf-spine:npus=8"])
 def test_what_is_drawn_is_what_is_built(spec):
-    wanted = build(spec)
-    found = from_networkx(as_networkx(wanted), dims=wanted.dims, accelerator=wanted.accelerator)
+    wanted = topologies.build(spec)
+    found = topologies.from_networkx(as_networkx(wanted), dims=wanted.dims, accelerator=wanted.accelerator)
     assert cables(found) == cables(wanted)
     for name in ("node_kind", "node_latency_ps", "host", "pod"):
         assert np.array_equal(getattr(found, name), getattr(wanted, name)), name
@@ -258,7 +254,7 @@ def star(**edge):
 
 
 def test_what_edges_do_not_say_is_one_for_all():
-    found = from_networkx(star(delay="2us", count=2), rate="10Gbps")
+    found = topologies.from_networkx(star(delay="2us", count=2), rate="10Gbps")
     assert found.links == 12
     assert set(found.link_rate_bps.tolist()) == {10**10}
     assert set(found.link_delay_ps.tolist()) == {2 * 10**6}
@@ -287,11 +283,11 @@ def with_node(**data):
     ],
 )
 def test_what_is_wrong_is_one_line(drawn, said):
-    assert re.search(said, refused(TopologyError, from_networkx, drawn))
+    assert re.search(said, refused(TopologyError, topologies.from_networkx, drawn))
 
 
 def test_hosts_are_for_all_npus_or_for_none():
     drawn = star(rate="1Gbps", delay=0)
     drawn.nodes[1]["host"] = 0
     with pytest.raises(TopologyError, match="node 0: no host; expected one for each NPU, or for none"):
-        from_networkx(drawn)
+        topologies.from_networkx(drawn)

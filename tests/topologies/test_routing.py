@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi import topologies
-from nadi.topologies import TopologyError
 from nadi.topologies.endpoints import with_host_memories
 from nadi.topologies.routing import next_links
 from tests.budgets import bounded
@@ -274,4 +273,4 @@ def test_a_memory_is_on_all_switches_of_its_host(graph):
 def test_hosts_without_a_switch_of_their_own(spec, words, tmp_path):
     (tmp_path / "shared.toml").write_text(PAIRS.replace('[1, "b"]', '[1, "a"]').replace('[2, "a"]', '[2, "b"]'))
     graph = topologies.build(f"file:path={tmp_path / 'shared.toml'}" if spec == "shared" else spec)
-    assert words in refused(TopologyError, with_host_memories, graph)
+    assert words in refused(topologies.TopologyError, with_host_memories, graph)

@@ -5,5 +5,4 @@ import pytest
 
 @pytest.fixture
 def chakra_data(shared_data):
-    """Traces that others made."""
     return shared_data / "chakra"

@@ -2,22 +2,12 @@
 
 import heapq
 
-from nadi.et import (
-    CollectiveCommType,
-    NodeType,
-    coll_node,
-    comp_node,
-    mem_node,
-    metadata,
-    recv_node,
-    send_node,
-    table_of,
-)
+from nadi import et
 from nadi.workload import collectives
 from nadi.workload.collectives.schedules.sends import unpack
 from nadi.workload.kinds import KINDS
 
-BARRIER = int(CollectiveCommType.BARRIER)
+BARRIER = int(et.CollectiveCommType.BARRIER)
 KIND_NAMES = {**dict(enumerate(KINDS[:8])), 8: "reduce-scatter", BARRIER: "barrier"}
 
 
@@ -25,20 +15,22 @@ def message(npu, node):
     """A protobuf node of {id, what, deps, ...}."""
     what, deps = node["what"], node["deps"]
     if what == "comp":
-        return comp_node(node["id"], "c", duration_micros=node["micros"], is_cpu_op=node.get("cpu", False), deps=deps)
+        return et.comp_node(
+            node["id"], "c", duration_micros=node["micros"], is_cpu_op=node.get("cpu", False), deps=deps
+        )
     if what == "mem":
-        made = mem_node(node["id"], "m", NodeType.MEM_LOAD_NODE, 64, deps=deps)
+        made = et.mem_node(node["id"], "m", et.NodeType.MEM_LOAD_NODE, 64, deps=deps)
         made.duration_micros = node["micros"]
         return made
     if what == "coll":
-        return coll_node(node["id"], "x", node["type"], node["size"], pg_name=node["group"], deps=deps)
+        return et.coll_node(node["id"], "x", node["type"], node["size"], pg_name=node["group"], deps=deps)
     ends = (npu, node["peer"]) if what == "send" else (node["peer"], npu)
-    make = send_node if what == "send" else recv_node
+    make = et.send_node if what == "send" else et.recv_node
     return make(node["id"], what, *ends, node["size"], node["tag"], deps=deps)
 
 
 def table(npu, nodes):
-    return table_of(metadata(), [message(npu, node) for node in nodes], f"t.{npu}.et")
+    return et.table_of(et.metadata(), [message(npu, node) for node in nodes], f"t.{npu}.et")
 
 
 def order(nodes):

@@ -37,7 +37,6 @@ CORRECTION = {
     "ll128": "10 10 10 10 10 9 8 8 8 7 6 6 6 6 6 6 8 9 9 9 9 10 10 10",
     "simple": "9 9 9 9 9 9 9 8 7 6 6 5 5 5 5 6 7 8 7 7 8 9 9 9",
 }
-FASTEST = {"ring": ("ll", "ll128", "simple"), "tree": ("ll", "ll128", "simple")}
 
 
 class Links:

@@ -52,7 +52,6 @@ def sets(draw):
 
 
 def trace_set(nodes, example, width, families, idle):
-    """The set: a trace for each stage."""
     traces, owner, examples = [], [], []
     for stage, own in enumerate(nodes):
         traces.append(naive.table(example[stage], own))

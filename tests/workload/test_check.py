@@ -29,7 +29,6 @@ def error_of(*traces, npus=None, groups=None, own=None):
 
 
 def without(node, name):
-    """The node without an attribute."""
     kept = [a for a in node.attr if a.name != name]
     del node.attr[:]
     node.attr.extend(kept)

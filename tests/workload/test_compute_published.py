@@ -5,16 +5,7 @@ from statistics import geometric_mean
 import numpy as np
 import pytest
 
-from nadi.workload.compute import (
-    IN_SERVING,
-    IN_STEPS,
-    ComputeTimes,
-    Efficiencies,
-    Operator,
-    find_gpu,
-    parse_operators,
-    read_table,
-)
+from nadi.workload import compute
 from nadi.workload.compute.gemm import trtllm_rows
 from nadi.workload.compute.gpu import FITTED_GPUS, SPREAD
 from nadi.workload.compute.measured_times import Measurement
@@ -23,8 +14,8 @@ from tests.nonempty import nonempty
 
 
 def tflops(text, gpu):
-    (operator,) = parse_operators(text)
-    return operator.flops / roofline_ps(operator, find_gpu(gpu), Efficiencies())
+    (operator,) = compute.parse_operators(text)
+    return operator.flops / roofline_ps(operator, compute.find_gpu(gpu), compute.Efficiencies())
 
 
 def attention(gpu, sequence, dim, causal=0, kind="attention", dtype="bf16"):
@@ -104,10 +95,10 @@ def test_flash_attention_3_in_fp8_on_h100():
 
 def ratios(kind, dtype="bf16", least_flops=0):
     """Time of the roofline over that of the library's table of an H100, of each row of a kind."""
-    rows = [row for row in read_table("h100") if (row.operator.kind, row.operator.dtype) == (kind, dtype)]
-    gpu = find_gpu("h100")
+    rows = [row for row in compute.read_table("h100") if (row.operator.kind, row.operator.dtype) == (kind, dtype)]
+    gpu = compute.find_gpu("h100")
     found = [row for row in rows if row.operator.flops >= least_flops]
-    return [roofline_ps(row.operator, gpu, Efficiencies()) / row.time_ps for row in found]
+    return [roofline_ps(row.operator, gpu, compute.Efficiencies()) / row.time_ps for row in found]
 
 
 @pytest.mark.parametrize(
@@ -130,11 +121,11 @@ def test_the_measured_h100(kind, least_flops, mean, error):
 
 def test_between_the_measured_shapes_of_an_h100():
     """Each product from the others: a mean error of 8 %, where the roofline alone has 13."""
-    rows = [row for row in read_table("h100") if (row.operator.kind, row.operator.dtype) == ("gemm", "bf16")]
-    gpu = find_gpu("h100")
+    rows = [row for row in compute.read_table("h100") if (row.operator.kind, row.operator.dtype) == ("gemm", "bf16")]
+    gpu = compute.find_gpu("h100")
     errors = []
     for left_out in rows:
-        found = ComputeTimes(gpu, [row for row in rows if row != left_out]).find(left_out.operator)
+        found = compute.ComputeTimes(gpu, [row for row in rows if row != left_out]).find(left_out.operator)
         if found.how == "interpolated":
             errors.append(abs(found.time_ps / left_out.time_ps - 1))
     assert len(errors) > 150
@@ -145,13 +136,13 @@ def test_what_is_left_of_products_in_a_row_is_what_was_measured():
     """The H100's share in 16 bits is the geometric mean of its products that run as long as a step's, to two digits."""
     found = ratios("gemm", "bf16", least_flops=3e11)
     assert len(found) > 30
-    assert find_gpu("h100").in_a_row["bf16"] == pytest.approx(geometric_mean(found), abs=0.01)
+    assert compute.find_gpu("h100").in_a_row["bf16"] == pytest.approx(geometric_mean(found), abs=0.01)
 
 
 def test_what_steps_leave_of_products_in_fp8_is_at_most_what_was_measured():
     """Single products have 0.88 left; the share of MLPerf's steps, to which the number is fitted, is below."""
     found = geometric_mean(ratios("gemm", "fp8", least_flops=3e11))
-    assert found - 0.06 < find_gpu("h100").in_a_row["fp8"] < found
+    assert found - 0.06 < compute.find_gpu("h100").in_a_row["fp8"] < found
 
 
 @pytest.mark.parametrize(
@@ -159,10 +150,10 @@ def test_what_steps_leave_of_products_in_fp8_is_at_most_what_was_measured():
 )
 def test_the_best_products_of_cdna_3_at_their_power(gpu, power, tflops):
     """AMD, Measuring Max-Achievable FLOPs, part 2, and Understanding TAF; 8 bits of MI300X follow from 16 bits."""
-    times = ComputeTimes(find_gpu(gpu), pace=IN_SERVING, vendor_tables=False)
-    assert find_gpu(gpu).power_watts == power
+    times = compute.ComputeTimes(compute.find_gpu(gpu), pace=compute.IN_SERVING, vendor_tables=False)
+    assert compute.find_gpu(gpu).power_watts == power
     for dtype, published in zip(("bf16", "fp16", "fp8"), tflops, strict=True):
-        operator = Operator("gemm", (4096, 4864, 32896), dtype)
+        operator = compute.Operator("gemm", (4096, 4864, 32896), dtype)
         assert operator.flops / times.time_ps(operator) == pytest.approx(published, rel=0.01)
 
 
@@ -171,33 +162,38 @@ def test_the_best_products_of_cdna_3_at_their_power(gpu, power, tflops):
 )
 def test_the_products_of_deepseek_v3_on_mi325x_are_slower_than_those_of_the_roofline(dtype, published, error):
     """AMD, Understanding TAF Alongside Peak FLOPs and MAF, October 2026, whose products nothing is fitted to."""
-    times = ComputeTimes(find_gpu("mi325x"), pace=IN_SERVING, vendor_tables=False)
+    times = compute.ComputeTimes(compute.find_gpu("mi325x"), pace=compute.IN_SERVING, vendor_tables=False)
     sizes = ((2112, 7168), (3072, 1536), (7168, 2048), (4608, 7168), (7168, 256))
-    operators = [Operator("gemm", (m, n, k), dtype) for m in (32, 32768) for n, k in sizes]
+    operators = [compute.Operator("gemm", (m, n, k), dtype) for m in (32, 32768) for n, k in sizes]
     tflops = sum(each.flops for each in operators) / sum(map(times.time_ps, operators))
     assert tflops / published - 1 == pytest.approx(error, abs=0.02)
 
 
 def test_large_products_of_a_step_stay_below_those_of_eight_seconds():
     """An H100 at 700 W did 660 TFLOP/s of 8192^3 products after 8 s without gaps (docs/explanation/compute.md)."""
-    operator = Operator("gemm", (8192, 8192, 8192), "bf16")
-    in_a_step = ComputeTimes(find_gpu("h100"), pace=IN_STEPS).time_ps(operator)
+    operator = compute.Operator("gemm", (8192, 8192, 8192), "bf16")
+    in_a_step = compute.ComputeTimes(compute.find_gpu("h100"), pace=compute.IN_STEPS).time_ps(operator)
     assert 0.9 * 660 < operator.flops / in_a_step < 660
     measured = [Measurement("h100", operator, 1_600_000_000)]
-    found = ComputeTimes(find_gpu("h100"), measured, pace=IN_STEPS)
-    assert found.time_ps(operator) == round(1_600_000_000 / IN_STEPS.products)
+    found = compute.ComputeTimes(compute.find_gpu("h100"), measured, pace=compute.IN_STEPS)
+    assert found.time_ps(operator) == round(1_600_000_000 / compute.IN_STEPS.products)
 
 
-A100, H100, B200 = find_gpu("a100"), find_gpu("h100"), find_gpu("b200")
+A100, H100, B200 = compute.find_gpu("a100"), compute.find_gpu("h100"), compute.find_gpu("b200")
 
 
 def experts_us(gpu, groups, rows, n, k):
     """Return the us of groups of `rows` rows each."""
-    return roofline_ps(Operator("grouped-gemm", (groups, groups * rows, n, k)), gpu, Efficiencies()) / 1e6
+    return (
+        roofline_ps(compute.Operator("grouped-gemm", (groups, groups * rows, n, k)), gpu, compute.Efficiencies()) / 1e6
+    )
 
 
 def latent_us(gpu, batch, heads, keys):
-    return roofline_ps(Operator("latent-attention", (batch, heads, 1, keys, 512, 64)), gpu, Efficiencies()) / 1e6
+    return (
+        roofline_ps(compute.Operator("latent-attention", (batch, heads, 1, keys, 512, 64)), gpu, compute.Efficiencies())
+        / 1e6
+    )
 
 
 def test_rows_of_a_tile_are_the_smallest_candidate_of_flashinfer():
@@ -279,7 +275,7 @@ def test_a_step_waits_for_the_slowest_of_many_gpus():
     """Against normal draws; 440 GPUs are the reference."""
     draws = np.random.default_rng(1).standard_normal((1500, 10_752)).max(axis=1).mean()
     reference = np.random.default_rng(2).standard_normal((4000, FITTED_GPUS)).max(axis=1).mean()
-    slower = IN_STEPS.products / IN_STEPS.among(10_752).products
+    slower = compute.IN_STEPS.products / compute.IN_STEPS.among(10_752).products
     assert slower == pytest.approx((1 + SPREAD * draws) / (1 + SPREAD * reference), abs=2e-4)
-    assert IN_STEPS.others / IN_STEPS.among(10_752).others == pytest.approx(slower)
-    assert IN_STEPS.among(8) == IN_STEPS.among(FITTED_GPUS) == IN_STEPS
+    assert compute.IN_STEPS.others / compute.IN_STEPS.among(10_752).others == pytest.approx(slower)
+    assert compute.IN_STEPS.among(8) == compute.IN_STEPS.among(FITTED_GPUS) == compute.IN_STEPS

@@ -5,7 +5,6 @@ import re
 import pytest
 
 from nadi import et
-from nadi.et import comp_node, recv_node, send_node
 from nadi.workload import CollectiveSettings, WorkloadError, algorithms_of, collectives, default_algorithm
 from nadi.workload.collectives.custom import read_custom, to_msccl
 from nadi.workload.collectives.schedules.oracle import check
@@ -261,11 +260,11 @@ def ring(n, part=PART, micros=0):
         nodes, last = [], []
         for k in range(2 * (n - 1)):
             after, before = (me + 1) % n, (me - 1) % n
-            nodes.append(send_node(3 * k, "s", me, after, part, deps=last))
-            nodes.append(recv_node(3 * k + 1, "r", before, me, part, deps=[3 * k]))
+            nodes.append(et.send_node(3 * k, "s", me, after, part, deps=last))
+            nodes.append(et.recv_node(3 * k + 1, "r", before, me, part, deps=[3 * k]))
             last = [3 * k + 1]
             if micros and k < n - 1:
-                nodes.append(comp_node(3 * k + 2, "c", duration_micros=micros, deps=last))
+                nodes.append(et.comp_node(3 * k + 2, "c", duration_micros=micros, deps=last))
                 last = [3 * k + 2]
         members.append(nodes)
     return members
@@ -276,13 +275,12 @@ def all_pairs(n, part=PART):
     members = []
     for me in range(n):
         others = [p for p in range(n) if p != me]
-        sends = [send_node(p, "s", me, p, part) for p in others]
-        members.append([*sends, *(recv_node(n + p, "r", p, me, part) for p in others)])
+        sends = [et.send_node(p, "s", me, p, part) for p in others]
+        members.append([*sends, *(et.recv_node(n + p, "r", p, me, part) for p in others)])
     return members
 
 
 def sends_of(plans, size):
-    """Bytes of each send, by member."""
     packed = pack([plans])
     return [
         [
@@ -316,10 +314,10 @@ def test_computation_is_the_latency_of_the_sends_that_wait_for_it(tmp_path):
 
 def test_a_send_waits_for_all_that_it_depends_on(tmp_path):
     members = [
-        [recv_node(0, "r", 1, 0, 5), recv_node(1, "r", 2, 0, 5), send_node(2, "s", 0, 1, 5, deps=[0, 1]),
-         send_node(3, "s", 0, 2, 5, deps=[0, 1])],
-        [send_node(0, "s", 1, 0, 5), recv_node(1, "r", 0, 1, 5)],
-        [send_node(0, "s", 2, 0, 5), recv_node(1, "r", 0, 2, 5)],
+        [et.recv_node(0, "r", 1, 0, 5), et.recv_node(1, "r", 2, 0, 5), et.send_node(2, "s", 0, 1, 5, deps=[0, 1]),
+         et.send_node(3, "s", 0, 2, 5, deps=[0, 1])],
+        [et.send_node(0, "s", 1, 0, 5), et.recv_node(1, "r", 0, 1, 5)],
+        [et.send_node(0, "s", 2, 0, 5), et.recv_node(1, "r", 0, 2, 5)],
     ]  # fmt: skip
     plans = read_custom(write(tmp_path, members), "all-reduce", 5)
     lanes = plans.plans[0]
@@ -357,17 +355,17 @@ def everyone_late(n):
 BROKEN_TRACES = {
     "no receive": (without(ring(3), 0, 7), r"c\.2\.et: node 9: sends to 0, which does not receive it; expected a rec"),
     "no send": (
-        [[send_node(0, "s", 0, 1, 9)], [recv_node(0, "r", 0, 1, 9), recv_node(1, "r", 0, 1, 9)]],
+        [[et.send_node(0, "s", 0, 1, 9)], [et.recv_node(0, "r", 0, 1, 9), et.recv_node(1, "r", 0, 1, 9)]],
         r"c\.1\.et: node 1: receives from 0, which does not send it; expected a send$",
     ),
     "another tag": (
-        [[send_node(0, "s", 0, 1, 9, 4)], [recv_node(0, "r", 0, 1, 9, 3)]],
+        [[et.send_node(0, "s", 0, 1, 9, 4)], [et.recv_node(0, "r", 0, 1, 9, 3)]],
         r"c\.0\.et: node 0: sends to 1 with tag 4, which receives none; expected a receive$",
     ),
-    "a peer beyond": ([[send_node(7, "s", 0, 2, 9)], []], r"c\.0\.et: node 7: comm_dst 2, expected another member"),
+    "a peer beyond": ([[et.send_node(7, "s", 0, 2, 9)], []], r"c\.0\.et: node 7: comm_dst 2, expected another member"),
     "other bytes": (
-        [[send_node(0, "s", 0, 1, 4000), recv_node(1, "r", 1, 0, 4000)],
-         [send_node(0, "s", 1, 0, 4000), recv_node(1, "r", 0, 1, 4001)]],
+        [[et.send_node(0, "s", 0, 1, 4000), et.recv_node(1, "r", 1, 0, 4000)],
+         [et.send_node(0, "s", 1, 0, 4000), et.recv_node(1, "r", 0, 1, 4001)]],
         r"c\.1\.et: node 1: 4001 B, expected 4000 B as .*c\.0\.et: node 0$",
     ),
     "a circle": (
@@ -378,10 +376,10 @@ BROKEN_TRACES = {
         ring(4, PART // 2), r"c\.0\.et: sends 3000 B, expected at least 4000 B for all-reduce of 4000 B$"
     ),
     "nothing comes": (
-        [[send_node(0, "s", 0, 1, 9000), recv_node(1, "r", 1, 0, 9000)],
-         [send_node(0, "s", 1, 0, 9000), recv_node(1, "r", 0, 1, 9000)],
-         [send_node(0, "s", 2, 3, 9000), recv_node(1, "r", 3, 2, 9000)],
-         [send_node(0, "s", 3, 2, 9000), recv_node(1, "r", 2, 3, 9000)]],
+        [[et.send_node(0, "s", 0, 1, 9000), et.recv_node(1, "r", 1, 0, 9000)],
+         [et.send_node(0, "s", 1, 0, 9000), et.recv_node(1, "r", 0, 1, 9000)],
+         [et.send_node(0, "s", 2, 3, 9000), et.recv_node(1, "r", 3, 2, 9000)],
+         [et.send_node(0, "s", 3, 2, 9000), et.recv_node(1, "r", 2, 3, 9000)]],
         r"c\.0\.et: no message brings what member 2 had; expected one for all-reduce$",
     ),
     "a collective in it": (

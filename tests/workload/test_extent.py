@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi import topologies
-from nadi.topologies import build
 from nadi.workload import collectives
 from nadi.workload.collectives.plans.extent import of_any
 from nadi.workload.collectives.schedules.packed import ScheduleSet
@@ -182,7 +181,7 @@ def test_nothing_is_made_of_what_is_refused(monkeypatch):
         ScheduleSet(max_bytes=1000).add("all-to-all", "direct", 64)
 
 
-GRAPH = build("dgx-h100:npus=32")
+GRAPH = topologies.build("dgx-h100:npus=32")
 GROUPS = ([0, 1], [2, 5], [0, 8], [1, 9], [*range(4)], [*range(8, 12)], [*range(0, 32, 8)], [*range(16)], [*range(32)])
 ASKED = (
     ("all-reduce", "nccl"),
@@ -245,7 +244,7 @@ def test_sets_with_common_schedules_are_those_that_each_builds_alone(sets, max_b
 
 
 def test_rates_that_differ_are_refused_whether_schedules_are_kept_or_not():
-    graph, group = build("rail-optimised:npus=4,gpus_per_host=4"), [*range(4)]
+    graph, group = topologies.build("rail-optimised:npus=4,gpus_per_host=4"), [*range(4)]
     asked = ("all-reduce", "nccl:algo=ring"), ("all-gather", "nccl:pacing=none"), ("all-gather", "nccl:generation=v100")
     requests = [(each, group, 1 << 20) for each in asked]
     kept, wanted = KeptResults(), _added(ScheduleSet(), requests, graph, "")[0]

@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi import et
-from nadi.et import CollectiveCommType
 from nadi.workload import TraceSet, WorkloadError, build_program, expand, load_set, read_set, write_set
 from nadi.workload.trace_sets.manifest import numbers_of, read_manifest, shortened, written
 from nadi.workload.trace_sets.trace_set import ELSEWHERE, IDLE
 from tests.budgets import bounded
 from tests.refusals import refused
 
-AR = CollectiveCommType.ALL_REDUCE
+AR = et.CollectiveCommType.ALL_REDUCE
 MOST = 10_000
 ROOT = Path(__file__).parents[2]
 

@@ -3,26 +3,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi import workload
 from nadi.et import CollectiveCommType, coll_node, metadata, recv_node, send_node, table_of
-from nadi.workload import (
-    KINDS,
-    CollectiveSettings,
-    WorkloadError,
-    build_program,
-    collective_program,
-    hierarchical_program,
-    pairs_program,
-    permutation,
-)
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.refusals import refused
 from tests.workload import naive
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", workload.KINDS)
 def test_one_collective_of_all(kind):
-    program = collective_program(kind, 5, 1000)
+    program = workload.collective_program(kind, 5, 1000)
     assert program.node_kind.tolist() == [5]
     assert program.node_bytes.tolist() == [0 if kind == "barrier" else 1000]
     assert program.trace_of_npu.tolist() == [0] * 5
@@ -31,14 +22,16 @@ def test_one_collective_of_all(kind):
 
 
 def test_the_algorithm_may_be_named():
-    assert collective_program("all-reduce", 4, 8, "direct").schedules.plan_ptr.tolist() == [0, 4]
-    with pytest.raises(WorkloadError, match=r"^algorithm 'x' for all-reduce: expected one of direct, .*, ring$"):
-        collective_program("all-reduce", 4, 8, "x")
+    assert workload.collective_program("all-reduce", 4, 8, "direct").schedules.plan_ptr.tolist() == [0, 4]
+    with pytest.raises(
+        workload.WorkloadError, match=r"^algorithm 'x' for all-reduce: expected one of direct, .*, ring$"
+    ):
+        workload.collective_program("all-reduce", 4, 8, "x")
 
 
 def test_sizes_must_be_positive():
-    with pytest.raises(WorkloadError, match=r"^all-reduce of 0 B: expected at least 1$"):
-        collective_program("all-reduce", 4, 0)
+    with pytest.raises(workload.WorkloadError, match=r"^all-reduce of 0 B: expected at least 1$"):
+        workload.collective_program("all-reduce", 4, 0)
 
 
 @st.composite
@@ -56,7 +49,7 @@ def test_pairs_are_what_traces_would_give(to):
         sends = [send_node(0, "", npu, peer, 77)] if peer >= 0 else []
         receives = [recv_node(1 + s, "", s, npu, 77) for s in range(npus) if to[s] == npu]
         tables.append(table_of(metadata(), [*sends, *receives]))
-    wanted, program = build_program(tables, range(npus), npus), pairs_program(to, 77)
+    wanted, program = workload.build_program(tables, range(npus), npus), workload.pairs_program(to, 77)
     for npu in range(npus):
         assert naive.found(program, npu) == naive.found(wanted, npu)
     naive.check_lists(program)
@@ -67,7 +60,7 @@ def test_pairs_are_what_traces_would_give(to):
 
 
 def test_a_shift_is_shared():
-    program = pairs_program((np.arange(16_384) + 4) % 16_384, 1)
+    program = workload.pairs_program((np.arange(16_384) + 4) % 16_384, 1)
     assert len(program.trace_ptr) - 1 == 3  # inside, at the end, at the beginning
 
 
@@ -81,18 +74,18 @@ def test_a_shift_is_shared():
     ],
 )
 def test_pairs_that_cannot_be_are_refused(to, size, text):
-    assert refused(WorkloadError, pairs_program, to, size) == text
+    assert refused(workload.WorkloadError, workload.pairs_program, to, size) == text
 
 
 @pytest.mark.parametrize("npus", [2, 3, 1000])
 def test_permutations_meet_everyone_and_never_themselves(npus):
     for seed in range(3):
-        to = permutation(npus, seed)
+        to = workload.permutation(npus, seed)
         assert sorted(to.tolist()) == list(range(npus))
         assert not np.any(to == np.arange(npus))
-    assert permutation(npus, 5).tolist() == permutation(npus, 5).tolist()
-    with pytest.raises(WorkloadError, match=r"^permutation of 1 NPUs: expected at least 2$"):
-        permutation(1)
+    assert workload.permutation(npus, 5).tolist() == workload.permutation(npus, 5).tolist()
+    with pytest.raises(workload.WorkloadError, match=r"^permutation of 1 NPUs: expected at least 2$"):
+        workload.permutation(1)
 
 
 @pytest.mark.parametrize(("npus", "group"), [(4, 2), (12, 3), (12, 4)])
@@ -110,8 +103,10 @@ def test_a_hierarchical_all_reduce_is_what_traces_would_give(npus, group):
             for i, (kind, name) in enumerate(zip(kinds, names, strict=True))
         ]
         tables.append(table_of(metadata(), nodes, f"t.{npu}.et"))
-    wanted = build_program(tables, range(npus), npus, groups, settings=CollectiveSettings(all_gather_size="total"))
-    found = hierarchical_program(npus, group, size)
+    wanted = workload.build_program(
+        tables, range(npus), npus, groups, settings=workload.CollectiveSettings(all_gather_size="total")
+    )
+    found = workload.hierarchical_program(npus, group, size)
     for npu in range(npus):
         slots = [slice(int(p.slot_ptr[npu]), int(p.slot_ptr[npu + 1])) for p in (wanted, found)]
         members = [
@@ -145,7 +140,9 @@ def steps_of(program, row):
 
 
 def test_a_hierarchical_all_reduce_needs_equal_groups():
-    with pytest.raises(WorkloadError, match=r"^10 NPUs in groups of 4: expected two groups or more of equal size$"):
-        hierarchical_program(10, 4, 64)
-    with pytest.raises(WorkloadError, match=r"^all-reduce of 66 B in groups of 4: expected a multiple of 4$"):
-        hierarchical_program(8, 4, 66)
+    with pytest.raises(
+        workload.WorkloadError, match=r"^10 NPUs in groups of 4: expected two groups or more of equal size$"
+    ):
+        workload.hierarchical_program(10, 4, 64)
+    with pytest.raises(workload.WorkloadError, match=r"^all-reduce of 66 B in groups of 4: expected a multiple of 4$"):
+        workload.hierarchical_program(8, 4, 66)

@@ -9,20 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi import topologies
+from nadi import topologies, workload
 from nadi.et import CollectiveCommType, coll_node, comp_node, group_node, metadata, recv_node, send_node, table_of
 from nadi.pdes.core import state
 from nadi.pdes.npu import trace
-from nadi.workload import (
-    CollectiveSettings,
-    ComputeModel,
-    WorkloadError,
-    build_program,
-    collective_program,
-    collectives,
-    node_kinds,
-    uneven_program,
-)
 from nadi.workload.collectives.plans.plan import NONE
 from nadi.workload.collectives.schedules.sends import buffers, message_count, most_bytes, packet_count, pairs, unpack
 from nadi.workload.kinds import KINDS as STEP_KINDS
@@ -79,7 +69,7 @@ def test_is_what_the_naive_builder_makes(case):
     nodes, groups = case
     npus = len(nodes)
     tables = [naive.table(npu, own) for npu, own in enumerate(nodes)]
-    program = build_program(tables, range(npus), npus, groups, ComputeModel("trace"))
+    program = workload.build_program(tables, range(npus), npus, groups, workload.ComputeModel("trace"))
     for npu, own in nonempty(enumerate(nodes)):
         assert naive.found(program, npu) == naive.expected(npu, own, npus, groups)
     naive.check_lists(program)
@@ -87,7 +77,7 @@ def test_is_what_the_naive_builder_makes(case):
 
 def test_dtypes_are_those_of_the_interface():
     nodes = [coll_node(0, "", ALL_REDUCE, 8), comp_node(1, "", deps=[0])]
-    program = build_program([table_of(metadata(), nodes)], [0, 0], 2)
+    program = workload.build_program([table_of(metadata(), nodes)], [0, 0], 2)
     wanted = {"node_kind": np.int8, "node_lane": np.int8, "node_duration_ps": np.int64, "node_bytes": np.int64}
     wanted |= {"recv_key": np.int64, "node_collective": np.int8, "node_uneven": np.bool_, "node_parts": np.int8}
     for name, column in nonempty(program._asdict().items()):
@@ -111,7 +101,7 @@ def test_npus_that_do_the_same_share_a_trace_whatever_names_and_ids():
                 recv_node(12, "r", source, npu, 5),
             )
         )
-    program = build_program(traces, range(4), 4, {"1": (0, 1), "2": (3, 2), "3": (0,)})
+    program = workload.build_program(traces, range(4), 4, {"1": (0, 1), "2": (3, 2), "3": (0,)})
     assert program.trace_of_npu.tolist() == [0, 1, 1, 2]  # peers of the first and the last wrap around
     assert program.slot_group.tolist() == [1, 1, 2, 2]
     assert program.slot_member.tolist() == [0, 1, 1, 0]
@@ -125,14 +115,14 @@ def test_one_file_with_messages_gives_each_npu_its_own_distance():
     del send.attr[:]
     send.attr.extend(kept)
     receives = one(recv_node(0, "r", 1, 2, 9), recv_node(1, "r", 0, 2, 9))
-    program = build_program([one(send), receives], [0, 0, 1], 3)
+    program = workload.build_program([one(send), receives], [0, 0, 1], 3)
     assert program.trace_of_npu.tolist() == [0, 1, 2]
     assert program.node_peer.tolist() == [2, 1, -1, -2]
     assert program.recv_node.tolist() == [1, 0]
 
 
 def test_idle_npus_run_an_empty_trace():
-    program = build_program([one(comp_node(0, "c", duration_micros=3))], [-1, 0, -1], 3)
+    program = workload.build_program([one(comp_node(0, "c", duration_micros=3))], [-1, 0, -1], 3)
     sizes = np.diff(program.trace_ptr)[program.trace_of_npu]
     assert sizes.tolist() == [0, 1, 0]
     assert program.slot_ptr.tolist() == [0, 0, 0, 0]
@@ -140,7 +130,7 @@ def test_idle_npus_run_an_empty_trace():
 
 def test_traces_that_nobody_runs_do_not_matter():
     wrong = one(coll_node(0, "", ALL_REDUCE, 0))
-    program = build_program([wrong, one(comp_node(0, "c"))], [1, 1], 2)
+    program = workload.build_program([wrong, one(comp_node(0, "c"))], [1, 1], 2)
     assert program.trace_ptr.tolist() == [0, 1]
 
 
@@ -152,29 +142,31 @@ def test_all_gather_sizes():
         coll_node(3, "", CollectiveCommType.REDUCE_SCATTER_BLOCK, 6, deps=[2]),
         coll_node(4, "", CollectiveCommType.BARRIER, 6, deps=[3]),
     )
-    assert build_program([table], [0, 0, 0], 3).node_bytes.tolist() == [18, 18, 6, 6, 0]
-    total = CollectiveSettings(all_gather_size="total")
-    assert build_program([table], [0, 0, 0], 3, settings=total).node_bytes.tolist() == [6, 6, 6, 6, 0]
+    assert workload.build_program([table], [0, 0, 0], 3).node_bytes.tolist() == [18, 18, 6, 6, 0]
+    total = workload.CollectiveSettings(all_gather_size="total")
+    assert workload.build_program([table], [0, 0, 0], 3, settings=total).node_bytes.tolist() == [6, 6, 6, 6, 0]
 
 
 def test_algorithms_are_chosen_by_kind():
     table = one(coll_node(0, "", ALL_REDUCE, 6), coll_node(1, "", CollectiveCommType.ALL_TO_ALL, 6, deps=[0]))
-    chosen = CollectiveSettings({"all-reduce": "direct"})
-    program = build_program([table], [0, 0, 0], 3, settings=chosen)
+    chosen = workload.CollectiveSettings({"all-reduce": "direct"})
+    program = workload.build_program([table], [0, 0, 0], 3, settings=chosen)
     plans = program.schedules.plan_of[program.schedules.plan_of_ptr[program.node_schedule]]
     assert np.diff(program.schedules.plan_ptr)[plans].tolist() == [4, 2]
 
 
 def test_settings_that_cannot_be_are_refused():
-    with pytest.raises(WorkloadError, match=r"^algorithm 'x' for all-reduce: expected one of direct, .*, ring$"):
-        CollectiveSettings({"all-reduce": "x"})
-    with pytest.raises(WorkloadError, match=r"^all_gather_size 'half': expected contribution or total$"):
-        CollectiveSettings(all_gather_size="half")
+    with pytest.raises(
+        workload.WorkloadError, match=r"^algorithm 'x' for all-reduce: expected one of direct, .*, ring$"
+    ):
+        workload.CollectiveSettings({"all-reduce": "x"})
+    with pytest.raises(workload.WorkloadError, match=r"^all_gather_size 'half': expected contribution or total$"):
+        workload.CollectiveSettings(all_gather_size="half")
 
 
 def test_groups_of_one_are_done_at_once():
     table = one(coll_node(0, "", ALL_REDUCE, 6, pg_name="1"))
-    program = build_program([table], [0, -1], 2, {"1": (0,)})
+    program = workload.build_program([table], [0, -1], 2, {"1": (0,)})
     assert program.node_schedule.tolist() == [-1]
     assert program.slot_member.tolist() == [0]
 
@@ -185,11 +177,11 @@ def test_metadata_is_nothing_to_do_and_may_name_groups():
             group_node(0, "g", "pair", [3, npu % 2]), coll_node(1, "", ALL_REDUCE, 6, pg_name="pair"), path=f"{npu}.et"
         )
 
-    program = build_program([trace(1)], [-1, 0, -1, 0], 4)
+    program = workload.build_program([trace(1)], [-1, 0, -1, 0], 4)
     assert program.node_kind.tolist() == [0, 5]
     assert program.group_member.tolist() == [0, 1, 2, 3, 3, 1]
     # the group file wins
-    program = build_program([trace(1)], [-1, 0, -1, 0], 4, {"pair": (1, 3)})
+    program = workload.build_program([trace(1)], [-1, 0, -1, 0], 4, {"pair": (1, 3)})
     assert program.group_member.tolist() == [0, 1, 2, 3, 1, 3]
 
 
@@ -198,19 +190,19 @@ def test_collectives_of_the_host_take_their_time():
     node.duration_micros = 7
     del node.attr[:]
     node.attr.extend(comp_node(0, "", is_cpu_op=True).attr)
-    program = build_program([one(node)], [0], 1)
+    program = workload.build_program([one(node)], [0], 1)
     assert (program.node_kind[0], program.node_lane[0], program.node_duration_ps[0]) == (1, 0, 7_000_000)
 
 
 def test_buffers_that_the_engine_cannot_count_are_refused():
-    with pytest.raises(WorkloadError) as error:
-        build_program([one(coll_node(4, "", ALL_REDUCE, 2**61))], [0] * 3, 3)
+    with pytest.raises(workload.WorkloadError) as error:
+        workload.build_program([one(coll_node(4, "", ALL_REDUCE, 2**61))], [0] * 3, 3)
     assert str(error.value) == f"t.et: node 4: comm_size is {2**61}, expected at most {2**46 - 1} bytes"
     size, npus = 2**45, 2**18  # of each, gathered from all
     assert (
         refused(
-            WorkloadError,
-            build_program,
+            workload.WorkloadError,
+            workload.build_program,
             [one(coll_node(4, "", CollectiveCommType.ALL_GATHER, size))],
             np.zeros(npus, np.int32),
             npus,
@@ -229,7 +221,7 @@ def test_buffers_that_the_engine_cannot_count_are_refused():
     ],
 )
 def test_traces_and_npus_must_fit(trace_of_npu, npus, text):
-    assert refused(WorkloadError, build_program, [one(comp_node(0, "c"))], trace_of_npu, npus) == text
+    assert refused(workload.WorkloadError, workload.build_program, [one(comp_node(0, "c"))], trace_of_npu, npus) == text
 
 
 def test_many_npus_with_one_trace_are_quick():
@@ -239,7 +231,7 @@ def test_many_npus_with_one_trace_are_quick():
         nodes.append(made)
     table = one(*nodes)
     start = time.process_time()
-    program = build_program([table], np.zeros(16_384, int), 16_384)
+    program = workload.build_program([table], np.zeros(16_384, int), 16_384)
     assert time.process_time() - start < 3
     assert len(program.node_kind) == 1000
 
@@ -251,7 +243,7 @@ def test_many_groups_are_quick():
     groups = {f"g{i}": tuple(range(8 * i, 8 * i + 8)) for i in range(npus // 8)}
     traces = [dataclasses.replace(base, group_names=("", name)) for name in groups]
     start = time.process_time()
-    program = build_program(traces, np.arange(npus) // 8, npus, groups)
+    program = workload.build_program(traces, np.arange(npus) // 8, npus, groups)
     assert time.process_time() - start < 5
     assert program.trace_of_npu.tolist() == [0] * npus
     assert program.slot_group.tolist() == (1 + np.arange(npus) // 8).tolist()
@@ -262,13 +254,13 @@ KINDS = ("NOOP", "COMPUTE", "MEMORY", "SEND", "RECV", "COLLECTIVE")
 
 
 def test_the_engine_and_programs_number_kinds_and_lanes_alike() -> None:
-    assert [getattr(trace, f"KIND_{kind}") for kind in KINDS] == [getattr(node_kinds, kind) for kind in KINDS]
-    assert (state.COMPUTE_LANE, state.LANES) == (node_kinds.COMPUTE_LANE, node_kinds.REMOTE_LANE + 1)
+    assert [getattr(trace, f"KIND_{kind}") for kind in KINDS] == [getattr(workload.node_kinds, kind) for kind in KINDS]
+    assert (state.COMPUTE_LANE, state.LANES) == (workload.node_kinds.COMPUTE_LANE, workload.node_kinds.REMOTE_LANE + 1)
 
 
 HOSTS = "rail-optimised:npus=8,gpus_per_host=4"
 ALGORITHMS = [
-    *((kind, name) for kind in STEP_KINDS for name in collectives.algorithms_of(kind)),
+    *((kind, name) for kind in STEP_KINDS for name in workload.collectives.algorithms_of(kind)),
     ("all-reduce", "grid:splits=3,order=themis"),
     ("all-reduce", "ring:channels=3,bidirectional=true"),
     ("all-reduce", "nccl:algo=ring,proto=ll128"),
@@ -299,18 +291,17 @@ def is_counted(schedules, size_bytes):
 @sampled({"size_bytes": [1, 100_003], "kind, algorithm": ALGORITHMS})
 def test_every_algorithm(kind, algorithm, size_bytes):
     graph = topologies.build("switch:npus=8" if algorithm == "nvls" else HOSTS)
-    is_counted(collective_program(kind, graph.npus, size_bytes, algorithm, graph).schedules, size_bytes)
+    is_counted(workload.collective_program(kind, graph.npus, size_bytes, algorithm, graph).schedules, size_bytes)
 
 
 @pytest.mark.parametrize("unit_bytes", [1, 4096])
 def test_uneven_all_to_alls(unit_bytes):
     matrix = np.random.default_rng(5).integers(0, 100, (4, 4)) * unit_bytes
-    program = uneven_program(matrix, "direct", topologies.build("switch:npus=4"))
+    program = workload.uneven_program(matrix, "direct", topologies.build("switch:npus=4"))
     is_counted(program.schedules, int(program.node_bytes[0]))
 
 
 TORUS = "torus:sizes=2x3x4"
-DIMS = (2, 3, 4)
 
 
 def involved_trace(*involved, name="t.et"):
@@ -332,7 +323,6 @@ def naive_members(npu, dims):
 
 
 def found_members(program, npu):
-    """Members of the group of each row of an NPU, and its place there."""
     begin, end = program.trace_ptr[program.trace_of_npu[npu] :][:2].tolist()
     for row in range(begin, end):
         slot = int(program.slot_ptr[npu] + program.node_group[row])
@@ -347,7 +337,7 @@ restrictions = st.one_of(st.none(), st.lists(st.booleans(), min_size=1, max_size
 @bounded(60)
 @given(st.lists(restrictions, min_size=1, max_size=4))
 def test_groups_are_those_of_the_enumeration(involved):
-    program = build_program([involved_trace(*involved)], [0] * 24, 24, fabric=topologies.build(TORUS))
+    program = workload.build_program([involved_trace(*involved)], [0] * 24, 24, fabric=topologies.build(TORUS))
     for npu in range(24):
         seen = []
         for dims, (members, me, seq) in nonempty(zip(involved, found_members(program, npu), strict=True)):
@@ -361,12 +351,12 @@ def test_groups_are_those_of_the_enumeration(involved):
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_agree(ranks):
     table, graph = involved_trace([True, False, False], None, [False, True, True]), topologies.build(TORUS)
-    whole = build_program([table], [0] * 24, 24, fabric=graph)
+    whole = workload.build_program([table], [0] * 24, 24, fabric=graph)
     rank_of = np.arange(24) * 7 % ranks
 
     def build(rank, exchange):
         own = np.where(rank_of == rank, 0, ELSEWHERE)
-        return build_program([table], own, 24, fabric=graph, exchange=exchange)
+        return workload.build_program([table], own, 24, fabric=graph, exchange=exchange)
 
     for rank, part in nonempty(enumerate(on_ranks(ranks, build))):
         for npu in nonempty(np.flatnonzero(rank_of == rank).tolist()):
@@ -378,8 +368,10 @@ def test_ranks_agree(ranks):
 @pytest.mark.parametrize("algorithm", ["ring", "grid"])
 def test_the_engine_keeps_to_the_lines(algorithm):
     graph = topologies.build(TORUS)
-    settings = CollectiveSettings({"all-reduce": algorithm})
-    program = build_program([involved_trace([True, False, True])], [0] * 24, 24, settings=settings, fabric=graph)
+    settings = workload.CollectiveSettings({"all-reduce": algorithm})
+    program = workload.build_program(
+        [involved_trace([True, False, True])], [0] * 24, 24, settings=settings, fabric=graph
+    )
     flows = simulate(graph, program).flows
     for src, dst in nonempty(zip(flows["src"].tolist(), flows["dst"].tolist(), strict=True)):
         assert digits(src)[1] == digits(dst)[1]
@@ -388,17 +380,17 @@ def test_the_engine_keeps_to_the_lines(algorithm):
 
 def test_lines_that_stand_unlike_have_schedules_of_their_own():
     """The first line of four is two hosts, the second is one."""
-    settings = CollectiveSettings({"all-reduce": "hierarchical"})
+    settings = workload.CollectiveSettings({"all-reduce": "hierarchical"})
     graph = topologies.build("leaf-spine:npus=8,hosts_per_leaf=4,spines=1,dims=4x2")
     graph = replace(graph, host=np.array([0, 0, 1, 1, 2, 2, 2, 2], np.int32))
-    program = build_program([involved_trace([True, False])], [0] * 8, 8, settings=settings, fabric=graph)
+    program = workload.build_program([involved_trace([True, False])], [0] * 8, 8, settings=settings, fabric=graph)
     assert program.schedules.members.tolist() == [4, 4]
     assert program.node_schedule[program.trace_ptr[program.trace_of_npu]].tolist() == [0] * 4 + [1] * 4
 
 
 def test_a_group_by_name_says_who_takes_part():
     node = coll_node(0, "x", ALL_REDUCE, 8, pg_name="a", involved_dim=[True, False, False])
-    program = build_program(
+    program = workload.build_program(
         [table_of(metadata(), [node])], [0] * 24, 24, {"a": tuple(range(24))}, fabric=topologies.build(TORUS)
     )
     assert [members for members, _, _ in found_members(program, 5)] == [list(range(24))]
@@ -407,8 +399,8 @@ def test_a_group_by_name_says_who_takes_part():
 def test_none_of_the_dimensions_is_refused():
     assert (
         refused(
-            WorkloadError,
-            build_program,
+            workload.WorkloadError,
+            workload.build_program,
             [involved_trace([False, False, False, True])],
             [0] * 24,
             24,
@@ -420,6 +412,6 @@ def test_none_of_the_dimensions_is_refused():
 
 def test_priorities_reach_the_program():
     nodes = [coll_node(i, "x", ALL_REDUCE, 8, comm_priority=priority) for i, priority in enumerate((5, None, -2))]
-    program = build_program([table_of(metadata(), nodes)], [0, 0], 2)
+    program = workload.build_program([table_of(metadata(), nodes)], [0, 0], 2)
     assert program.node_priority.tolist() == [5, 0, -2]
     assert program.node_priority.dtype == np.int32

@@ -23,7 +23,6 @@ ALL_REDUCE = CollectiveCommType.ALL_REDUCE
 
 
 def outcome(work, *arguments, **named):
-    """What it gives or raises."""
     try:
         return work(*arguments, **named)
     except WorkloadError as error:

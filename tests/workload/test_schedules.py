@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from nadi import topologies
-from nadi.topologies import build, clusters
 from nadi.workload import collectives
-from nadi.workload.collectives import defaults_on
 from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
 from nadi.workload.collectives.schedules.oracle import OracleError, check
 from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
@@ -114,8 +112,8 @@ def test_a_large_ring_is_quick():
 
 def test_groups_at_other_places_share_a_schedule_if_their_plans_are_equal():
     """On hosts of eight GPUs: the same GPU of two hosts, whichever it is; two GPUs of one host differ from these."""
-    graph = build(clusters.find("dgx-h100-superpod").topology(16))
-    algorithm = defaults_on(graph)["all-reduce"]
+    graph = topologies.build(topologies.clusters.find("dgx-h100-superpod").topology(16))
+    algorithm = collectives.defaults_on(graph)["all-reduce"]
     schedules = ScheduleSet()
     groups = ([0, 8], [1, 9], [7, 15], [2, 3], [12, 13])
     shapes = [shape_of(graph, members) for members in groups]
@@ -132,7 +130,7 @@ def test_groups_at_other_places_share_a_schedule_if_their_plans_are_equal():
 @pytest.mark.parametrize("sizes", [(300_000_000, 900_000_000, 1_200_000_000), (1 << 16, 3 << 16)])
 def test_sizes_share_steps_and_differ_in_the_time_before_the_first(sizes, monkeypatch):
     """NVLS trees over two hosts; the schedule of each size is the one that it has alone."""
-    graph = build(clusters.find("dgx-h100-superpod").topology(16))
+    graph = topologies.build(topologies.clusters.find("dgx-h100-superpod").topology(16))
     shape = shape_of(graph, range(16), trees=collectives.choose("all-reduce", "nccl").trees)
     alone = [ScheduleSet() for _ in sizes]
     for schedules, size in zip(alone, sizes, strict=True):

@@ -9,23 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi import et
-from nadi.et import CollectiveCommType, TraceError, comp_node, metadata, read_groups, write_trace
+from nadi import et, workload
 from nadi.pdes import Settings, build_world
 from nadi.topologies import build
-from nadi.workload import (
-    CollectiveSettings,
-    ComputeModel,
-    TraceSet,
-    WorkloadError,
-    build_program,
-    collectives,
-    expand,
-    groups_of,
-    load_traces,
-    read_set,
-    write_set,
-)
 from nadi.workload.collectives.plans.plan import Lane, each_its_own
 from nadi.workload.collectives.schedules.packed import pack
 from nadi.workload.collectives.schedules.sends import peers_of_members, unpack
@@ -41,14 +27,15 @@ from tests.workload.ranks import on_ranks
 from tests.workload.sets import expanded, sets, trace_set
 from tests.workload.test_ranks import check_parts, outcome, seen
 
-RECORDED = ComputeModel("trace")
-AR = CollectiveCommType.ALL_REDUCE
+RECORDED = workload.ComputeModel("trace")
+AR = et.CollectiveCommType.ALL_REDUCE
 
 
 def program_of(traces, groups=None, **named):
-    """The Program of a set."""
     examples = {"example_npu": traces.example_npu, "families": traces.families}
-    return build_program(traces.traces, traces.trace_of_npu, traces.npus, groups, RECORDED, **examples, **named)
+    return workload.build_program(
+        traces.traces, traces.trace_of_npu, traces.npus, groups, RECORDED, **examples, **named
+    )
 
 
 def on_parts(ranks, rank_of_npu, traces, groups=None):
@@ -58,7 +45,7 @@ def on_parts(ranks, rank_of_npu, traces, groups=None):
         own = np.where(np.array(rank_of_npu) == rank, traces.trace_of_npu, ELSEWHERE)
         kept = sorted({t for t in own.tolist() if t >= 0})
         numbers = [kept.index(t) if t >= 0 else t for t in own.tolist()]
-        part = TraceSet(
+        part = workload.TraceSet(
             [traces.traces[t] for t in kept], np.array(numbers, np.int32), traces.example_npu[kept], traces.families
         )
         return program_of(part, groups, exchange=exchange)
@@ -77,7 +64,7 @@ def test_a_set_does_what_its_expansion_does(case, data):
         traces = trace_set(nodes, example, width, families, idle := 0)
         npus = traces.npus
     tables = [naive.table(npu, own) for npu, own in enumerate(plain[0])]
-    wanted = build_program(tables, [*range(len(tables)), *[IDLE] * idle], npus, plain[1] | groups, RECORDED)
+    wanted = workload.build_program(tables, [*range(len(tables)), *[IDLE] * idle], npus, plain[1] | groups, RECORDED)
     program = program_of(traces, groups)
     naive.check_lists(program)
     sizes = {len(members) for members in families["tp"]}  # groups of other sizes have other schedules
@@ -122,16 +109,18 @@ def test_a_set_is_refused_where_its_expansion_is(case, data):
     try:
         plain_nodes, plain_groups = expanded(nodes, example, width, families)
         tables = [naive.table(npu, own) for npu, own in enumerate(plain_nodes)]
-        wanted = outcome(build_program, tables, range(traces.npus), traces.npus, plain_groups | groups, RECORDED)
+        wanted = outcome(
+            workload.build_program, tables, range(traces.npus), traces.npus, plain_groups | groups, RECORDED
+        )
     except (KeyError, ValueError) as error:  # an NPU without a group, or with a peer below 0
         wanted = error
     found = outcome(program_of, traces, groups)
-    assert isinstance(found, WorkloadError) == isinstance(wanted, Exception)
+    assert isinstance(found, workload.WorkloadError) == isinstance(wanted, Exception)
     rank_of_npu = data.draw(st.lists(st.integers(0, 2), min_size=traces.npus, max_size=traces.npus))
     parts = on_parts(3, rank_of_npu, traces, groups)
     if isinstance(found, Exception):
         assert "\n" not in str(found)
-        assert [(type(part), str(part)) for part in parts] == [(WorkloadError, str(found))] * 3
+        assert [(type(part), str(part)) for part in parts] == [(workload.WorkloadError, str(found))] * 3
     else:
         check_parts(found, parts, rank_of_npu)
 
@@ -142,15 +131,15 @@ def test_a_set_is_written_read_and_expanded(tmp_path_factory, case):
     nodes, example, width, families, _, idle = case
     folder = tmp_path_factory.mktemp("set")
     traces = trace_set(nodes, example, width, families, idle)
-    assert write_set(folder / "s", traces, "gpt") == folder / "s"
-    found = read_set(folder / "s")
+    assert workload.write_set(folder / "s", traces, "gpt") == folder / "s"
+    found = workload.read_set(folder / "s")
     assert found.trace_of_npu.tolist() == traces.trace_of_npu.tolist()
     assert found.example_npu.tolist() == traces.example_npu.tolist()
     assert found.families == families
     for a, b in zip(found.traces, traces.traces, strict=True):
         check_alike(a, b)
     of_npus, groups = expanded(nodes, example, width, families)
-    prefix = expand(traces, folder / "plain", "x")
+    prefix = workload.expand(traces, folder / "plain", "x")
     assert et.read_groups(folder / "plain" / "groups.json") == groups
     assert len(list((folder / "plain").iterdir())) == len(of_npus) + 1
     for npu, own in enumerate(of_npus):
@@ -158,13 +147,13 @@ def test_a_set_is_written_read_and_expanded(tmp_path_factory, case):
 
 
 def put(path, micros=1):
-    write_trace(path, metadata(), [comp_node(0, "c", duration_micros=micros)])
+    et.write_trace(path, et.metadata(), [et.comp_node(0, "c", duration_micros=micros)])
 
 
 def test_equal_files_are_read_once(tmp_path):
     for npu, micros in enumerate([1, 2, 1, 1]):
         put(tmp_path / f"w.{npu}.et", micros)
-    traces, own = load_traces(tmp_path / "w", 4)
+    traces, own = workload.load_traces(tmp_path / "w", 4)
     assert own.tolist() == [0, 1, 0, 0]
     assert own.dtype == "int32"
     assert [t.path for t in traces] == [str(tmp_path / "w.0.et"), str(tmp_path / "w.1.et")]
@@ -175,34 +164,34 @@ def test_npus_without_a_file_are_idle(tmp_path):
     put(tmp_path / "w.x.et")
     put(tmp_path / "other.w.1.et")
     put(tmp_path / "wx.1.et")
-    _, own = load_traces(str(tmp_path / "w"), 4)
+    _, own = workload.load_traces(str(tmp_path / "w"), 4)
     assert own.tolist() == [-1, -1, 0, -1]
 
 
 def test_one_file_is_for_all(tmp_path):
     put(tmp_path / "w.et")
-    traces, own = load_traces(tmp_path / "w.et", 3)
+    traces, own = workload.load_traces(tmp_path / "w.et", 3)
     assert (len(traces), own.tolist()) == (1, [0, 0, 0])
 
 
 def test_special_characters_in_the_prefix_are_themselves(tmp_path):
     put(tmp_path / "w[1]+.0.et")
-    _, own = load_traces(tmp_path / "w[1]+", 1)
+    _, own = workload.load_traces(tmp_path / "w[1]+", 1)
     assert own.tolist() == [0]
 
 
 def test_a_folder_is_its_only_prefix(tmp_path):
     put(tmp_path / "w.0.et")
     put(tmp_path / "w.2.et")
-    traces, own = load_traces(tmp_path, 3)
+    traces, own = workload.load_traces(tmp_path, 3)
     assert (len(traces), own.tolist()) == (1, [0, IDLE, 0])
-    assert groups_of(tmp_path) is None
+    assert workload.groups_of(tmp_path) is None
     (tmp_path / "groups.json").write_text("{}")
-    assert groups_of(tmp_path) == tmp_path / "groups.json"
-    assert groups_of(tmp_path / "w") is None
+    assert workload.groups_of(tmp_path) == tmp_path / "groups.json"
+    assert workload.groups_of(tmp_path / "w") is None
     put(tmp_path / "v.0.et")
-    with pytest.raises(WorkloadError, match=r"traces of 2 prefixes, expected one of them \(.*/v, .*/w\)$"):
-        load_traces(tmp_path, 3)
+    with pytest.raises(workload.WorkloadError, match=r"traces of 2 prefixes, expected one of them \(.*/v, .*/w\)$"):
+        workload.load_traces(tmp_path, 3)
 
 
 @pytest.mark.parametrize(
@@ -220,16 +209,18 @@ def test_files_that_do_not_fit_are_told(tmp_path, files, said):
             (tmp_path / name).mkdir()
         else:
             put(tmp_path / name)
-    with pytest.raises(WorkloadError, match=f"^{re.escape(f'{tmp_path}/{said}'.replace('@', str(tmp_path)))}$"):
-        load_traces(tmp_path / "w", 10)
+    with pytest.raises(
+        workload.WorkloadError, match=f"^{re.escape(f'{tmp_path}/{said}'.replace('@', str(tmp_path)))}$"
+    ):
+        workload.load_traces(tmp_path / "w", 10)
 
 
 def test_a_file_that_is_wrong(tmp_path):
     put(tmp_path / "w.0.et")
     whole = (tmp_path / "w.0.et").read_bytes()
     (tmp_path / "w.0.et").write_bytes(whole[:-1])
-    with pytest.raises(TraceError):
-        load_traces(tmp_path / "w", 1)
+    with pytest.raises(et.TraceError):
+        workload.load_traces(tmp_path / "w", 1)
 
 
 def test_a_rank_opens_the_files_of_its_own_npus_only(tmp_path):
@@ -237,39 +228,39 @@ def test_a_rank_opens_the_files_of_its_own_npus_only(tmp_path):
         put(tmp_path / f"w.{npu}.et", npu // 4)
     (tmp_path / "w.1.et").mkdir()  # cannot be read
     (tmp_path / "w.2.et").write_bytes(b"no trace")
-    traces, own = load_traces(tmp_path / "w", 6, own=np.array([True, False, False, True, True, True]))
+    traces, own = workload.load_traces(tmp_path / "w", 6, own=np.array([True, False, False, True, True, True]))
     assert own.tolist() == [0, ELSEWHERE, ELSEWHERE, 0, 1, IDLE]
     assert [t.path for t in traces] == [str(tmp_path / "w.0.et"), str(tmp_path / "w.4.et")]
-    traces, own = load_traces(tmp_path / "w", 6, own=np.zeros(6, np.bool_))
+    traces, own = workload.load_traces(tmp_path / "w", 6, own=np.zeros(6, np.bool_))
     assert (traces, own.tolist()) == ([], [ELSEWHERE] * 6)
 
 
 def test_one_file_is_for_all_ranks_that_have_npus(tmp_path):
     put(tmp_path / "w.et")
-    traces, own = load_traces(tmp_path / "w.et", 3, own=np.array([False, True, True]))
+    traces, own = workload.load_traces(tmp_path / "w.et", 3, own=np.array([False, True, True]))
     assert (len(traces), own.tolist()) == (1, [ELSEWHERE, 0, 0])
     (tmp_path / "w.et").write_bytes(b"no trace")
-    traces, own = load_traces(tmp_path / "w.et", 2, own=np.zeros(2, np.bool_))
+    traces, own = workload.load_traces(tmp_path / "w.et", 2, own=np.zeros(2, np.bool_))
     assert (traces, own.tolist()) == ([], [ELSEWHERE] * 2)
 
 
 def test_every_rank_finds_files_that_are_missing_or_too_many(tmp_path):
     nobody = np.zeros(10, np.bool_)
-    with pytest.raises(WorkloadError, match="no traces, looked for"):
-        load_traces(tmp_path / "w", 10, own=nobody)
+    with pytest.raises(workload.WorkloadError, match="no traces, looked for"):
+        workload.load_traces(tmp_path / "w", 10, own=nobody)
     put(tmp_path / "w.10.et")
-    with pytest.raises(WorkloadError, match=r"w\.10\.et: trace of NPU 10, but the fabric has 10 NPUs$"):
-        load_traces(tmp_path / "w", 10, own=nobody)
+    with pytest.raises(workload.WorkloadError, match=r"w\.10\.et: trace of NPU 10, but the fabric has 10 NPUs$"):
+        workload.load_traces(tmp_path / "w", 10, own=nobody)
 
 
-ROOFLINE = ComputeModel("roofline", peak_flops=312e12, memory_bandwidth_Bps=2.04e12)
+ROOFLINE = workload.ComputeModel("roofline", peak_flops=312e12, memory_bandwidth_Bps=2.04e12)
 
 
 @pytest.mark.parametrize("npus", [4, 8, 16])
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "all_to_all", "reduce_scatter"])
 def test_microbenchmarks(chakra_data, kind, npus):
-    traces, own = load_traces(chakra_data / "microbenchmarks" / kind / f"{npus}npus_1MB" / kind, npus)
-    program = build_program(traces, own, npus)
+    traces, own = workload.load_traces(chakra_data / "microbenchmarks" / kind / f"{npus}npus_1MB" / kind, npus)
+    program = workload.build_program(traces, own, npus)
     assert program.trace_of_npu.tolist() == [0] * npus
     assert program.node_bytes.tolist() == [(npus if kind == "all_gather" else 1) << 20]
 
@@ -277,8 +268,8 @@ def test_microbenchmarks(chakra_data, kind, npus):
 @pytest.mark.parametrize("name", ["gpt_fsdp8", "dense_dp2tp2pp2"])
 def test_symbolic_tensor_graphs(chakra_data, name):
     folder = chakra_data / name
-    traces, own = load_traces(folder / "workload", 8)
-    program = build_program(traces, own, 8, read_groups(folder / "workload.json"), ROOFLINE)
+    traces, own = workload.load_traces(folder / "workload", 8)
+    program = workload.build_program(traces, own, 8, et.read_groups(folder / "workload.json"), ROOFLINE)
     own_nodes = np.diff(program.trace_ptr)[program.trace_of_npu]
     assert own_nodes.tolist() == [len(traces[t]) for t in own]
     assert np.all(program.node_schedule[program.node_kind != 5] == -1)
@@ -290,8 +281,8 @@ def test_a_real_rank(chakra_data, tmp_path):
     with tarfile.open(chakra_data / "resnet50_ddp_rank0of8_et.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     (file,) = tmp_path.rglob("*.et")
-    traces, own = load_traces(file, 8, strict=False)
-    program = build_program(traces, own, 8, compute=ComputeModel("trace"))
+    traces, own = workload.load_traces(file, 8, strict=False)
+    program = workload.build_program(traces, own, 8, compute=workload.ComputeModel("trace"))
     kinds = np.bincount(program.node_kind, minlength=6).tolist()
     assert kinds == [0, 3643 + 14, 0, 0, 0, 7]
     on_cpu = (program.node_kind == 1) & (program.node_lane == 0)
@@ -306,7 +297,7 @@ SIZE = 1 << 26
 def tree_of(npus):
     """NCCL's trees over these NPUs of HOSTS."""
     graph = build(HOSTS)
-    return collectives.plan("all-reduce", TREE, len(npus), shape_of(graph, np.array(npus, np.int32)), SIZE)
+    return workload.collectives.plan("all-reduce", TREE, len(npus), shape_of(graph, np.array(npus, np.int32)), SIZE)
 
 
 def scattered(count, seed=1):
@@ -364,7 +355,6 @@ def test_schedules_share_plans():
 
 
 def bytes_of(value):
-    """Bytes of all arrays of a program or a world."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     return sum(map(bytes_of, value)) if isinstance(value, tuple) else 0
@@ -378,13 +368,13 @@ def set_up_bytes(placement):
         et.table_of(
             et.metadata(),
             [
-                et.coll_node(0, "gradients", CollectiveCommType.ALL_REDUCE, SIZE, pg_name=name),
-                et.coll_node(1, "norm", CollectiveCommType.ALL_REDUCE, 8, deps=[0]),
+                et.coll_node(0, "gradients", et.CollectiveCommType.ALL_REDUCE, SIZE, pg_name=name),
+                et.coll_node(1, "norm", et.CollectiveCommType.ALL_REDUCE, 8, deps=[0]),
             ],
         )
         for name in groups
     ]
-    settings = CollectiveSettings({"all-reduce": TREE})
+    settings = workload.CollectiveSettings({"all-reduce": TREE})
     work = WorkOfRanks(tables, np.repeat(np.arange(4), 64), 256, groups, None, settings)
     jobs = [FabricJob(name, work, npus, 0) for name, npus in zip("ab", np.split(placement, 2), strict=True)]
     program = build_jobs(jobs, graph, np.ones(graph.npus, bool))

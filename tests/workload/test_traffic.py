@@ -9,17 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi import workload
 from nadi.et import read_trace
-from nadi.workload import (
-    KINDS,
-    ComputeModel,
-    WorkloadError,
-    build_program,
-    collective_program,
-    collectives,
-    load_traces,
-    pairs_program,
-)
 from nadi.workload.collectives.schedules.sends import buffers, unpack
 from nadi.workload.generators.point_to_point import traces as traffic_traces
 from nadi.workload.generators.point_to_point.distributions import arrivals, message_sizes
@@ -37,7 +28,7 @@ WHOLE_BUFFER_TIMES_N = ("all-gather", "gather")
 
 def plan_sends(kind, algorithm, n, size_bytes):
     """(src member, dst member, bytes) of every message of a collective, straight from the algorithm's plans."""
-    made = collectives.plan(kind, algorithm, n)
+    made = workload.collectives.plan(kind, algorithm, n)
     for member in range(n):
         for lane in made.plans[0 if made.relative else member]:
             for step in lane:
@@ -68,11 +59,11 @@ def summed(sends):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 8])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", workload.KINDS)
 def test_every_algorithm_sends_what_its_plans_say(kind, n):
     for algorithm in nonempty(plain_algorithms(kind)):
         for size_bytes in (1, 5, 64, 840, 1 << 20, (1 << 20) + 13):
-            found = traffic(collective_program(kind, n, size_bytes, algorithm))
+            found = traffic(workload.collective_program(kind, n, size_bytes, algorithm))
             size = 0 if kind == "barrier" else size_bytes
             sends = plan_sends(kind, algorithm, n, size) if n > 1 else []
             assert as_dict(found) == summed(sends), (algorithm, size_bytes)
@@ -89,7 +80,7 @@ def naive_traffic(nodes, groups):
                 kind, me = naive.KIND_NAMES[node["type"]], members.index(npu)
                 factor = {"barrier": 0}.get(kind, len(members) if kind in WHOLE_BUFFER_TIMES_N else 1)
                 if len(members) > 1:
-                    algorithm = collectives.default_algorithm(kind)
+                    algorithm = workload.collectives.default_algorithm(kind)
                     for src, dst, size_bytes in plan_sends(kind, algorithm, len(members), factor * node["size"]):
                         if src == me:
                             yield npu, members[dst], size_bytes
@@ -100,7 +91,7 @@ def naive_traffic(nodes, groups):
 def test_any_workload_is_what_a_walk_over_its_nodes_finds(case):
     nodes, groups = case
     tables = [naive.table(npu, own) for npu, own in enumerate(nodes)]
-    program = build_program(tables, range(len(nodes)), len(nodes), groups, ComputeModel("trace"))
+    program = workload.build_program(tables, range(len(nodes)), len(nodes), groups, workload.ComputeModel("trace"))
     assert as_dict(traffic(program)) == summed(naive_traffic(nodes, groups))
 
 
@@ -122,7 +113,7 @@ def known_to(program, rank, ranks):
 def test_parts_of_ranks_make_the_whole(case, ranks):
     nodes, groups = case
     tables = [naive.table(npu, own) for npu, own in enumerate(nodes)]
-    program = build_program(tables, range(len(nodes)), len(nodes), groups, ComputeModel("trace"))
+    program = workload.build_program(tables, range(len(nodes)), len(nodes), groups, workload.ComputeModel("trace"))
     parts = [traffic(known_to(program, rank, ranks)) for rank in range(ranks)]
     for rank, part in nonempty(enumerate(parts)):
         assert (part.src % ranks == rank).all()
@@ -140,13 +131,13 @@ def test_merge_adds_pairs_and_orders_them():
 
 def test_many_pairs_are_summed_in_between(monkeypatch):
     monkeypatch.setattr("nadi.workload.program.traffic._MAX_PENDING", 5)
-    found = traffic(collective_program("all-to-all", 9, 9000, "direct"))
+    found = traffic(workload.collective_program("all-to-all", 9, 9000, "direct"))
     assert as_dict(found) == summed(plan_sends("all-to-all", "direct", 9, 9000))
 
 
 @pytest.mark.parametrize("size_bytes", [1 << 30, (1 << 30) + 777])
 def test_a_ring_of_16384_is_cheap_and_complete(size_bytes):
-    program = collective_program("all-reduce", 16_384, size_bytes)
+    program = workload.collective_program("all-reduce", 16_384, size_bytes)
     begin = time.process_time()
     found = traffic(program)
     assert time.process_time() - begin < 2
@@ -157,7 +148,7 @@ def test_a_ring_of_16384_is_cheap_and_complete(size_bytes):
 
 def test_a_permutation_of_16384():
     to = np.roll(np.arange(16_384), 5)
-    found = traffic(pairs_program(to, 1 << 20))
+    found = traffic(workload.pairs_program(to, 1 << 20))
     assert (found.dst == to).all()
     assert (found.bytes == 1 << 20).all()
 
@@ -165,14 +156,14 @@ def test_a_permutation_of_16384():
 def fixed(monkeypatch, plans):
     """An algorithm that has one plan."""
     module = SimpleNamespace(NAME="fixed", KINDS=("all-reduce",), plan=lambda *_: plans)
-    monkeypatch.setattr(collectives, "known_algorithms", lambda: {"fixed": module})
+    monkeypatch.setattr(workload.collectives, "known_algorithms", lambda: {"fixed": module})
     return "fixed"
 
 
 @pytest.mark.parametrize("plans", [two_rings(5), two_rings(4, wire=(2, 1)), two_rings(4, wire=(16, 15)), grid(3, 4)])
 @pytest.mark.parametrize("size_bytes", [64 * 7 * 120, 1000, 7])
 def test_views_parts_and_wire_factors(monkeypatch, plans, size_bytes):
-    program = collective_program("all-reduce", plans.members, size_bytes, fixed(monkeypatch, plans))
+    program = workload.collective_program("all-reduce", plans.members, size_bytes, fixed(monkeypatch, plans))
     found = as_dict(traffic(program))
     wanted = defaultdict(lambda: (0, 0))
     steps, of_lanes = unpack(program.schedules, 0), buffers(program.schedules, 0)
@@ -231,7 +222,7 @@ def test_sizes_of_a_file(tmp_path):
 def test_a_bad_file_of_sizes_is_refused(tmp_path, text, complaint):
     path = tmp_path / "sizes.txt"
     path.write_text(text)
-    assert refused(WorkloadError, message_sizes, str(path)).startswith(f"{path}: {complaint}")
+    assert refused(workload.WorkloadError, message_sizes, str(path)).startswith(f"{path}: {complaint}")
 
 
 def test_patterns_send_what_they_say():
@@ -318,15 +309,15 @@ def test_bursts_are_bursts():
 
 @pytest.mark.parametrize("text", ["lognormal", "lognormal:sigma=0", "lognormal:sigma=9", "burst", "lognormal:sigma=-1"])
 def test_wrong_processes_are_refused(text):
-    with pytest.raises(WorkloadError, match='expected "poisson", or "lognormal:sigma=2"'):
+    with pytest.raises(workload.WorkloadError, match='expected "poisson", or "lognormal:sigma=2"'):
         arrivals(text)
 
 
 def test_traces_hold_all_messages_and_wait_for_their_moment(tmp_path):
     made = traffic_traces.random_messages(4, 0.5, 400 * 10**9, 10**9, message_sizes("hadoop"), 3)
     assert traffic_traces.write(made, tmp_path, "t") == 4
-    traces, trace_of_npu = load_traces(tmp_path / "t", 4)
-    program = build_program(traces, trace_of_npu, 4)
+    traces, trace_of_npu = workload.load_traces(tmp_path / "t", 4)
+    program = workload.build_program(traces, trace_of_npu, 4)
     assert program.npus == 4
     sends = [read_trace(tmp_path / f"t.{npu}.et") for npu in range(4)]
     for npu, table in nonempty(enumerate(sends)):
@@ -343,5 +334,5 @@ def test_other_npus_may_have_traces_beside(tmp_path):
     traffic_traces.write(traffic_traces.pairs(4, 2, 1, ONE, 1), tmp_path, "t")
     traffic_traces.write(traffic_traces.pairs(2, 1, 1, ONE, 1), tmp_path, "t", first_npu=4)
     assert read_trace(tmp_path / "t.5.et").comm_dst.tolist() == [5, 4]
-    with pytest.raises(WorkloadError, match=r"t\.4\.et: of other traces, expected a folder with these"):
+    with pytest.raises(workload.WorkloadError, match=r"t\.4\.et: of other traces, expected a folder with these"):
         traffic_traces.write(traffic_traces.pairs(4, 2, 1, ONE, 1), tmp_path, "t")

@@ -10,6 +10,7 @@ from nadi.inputs.documents import checked
 from nadi.workload import ComputeModel, WorkloadError, build_program, expand, load_traces
 from nadi.workload.generators.models import Model, parameters, training_flops
 from nadi.workload.generators.training.generator import data_parallel_plan, generate_for_all
+from tests.et.parents import names_of_parents
 from tests.nonempty import nonempty
 from tests.refusals import refused
 
@@ -63,8 +64,7 @@ def test_all_reduces_run_beside_the_backward_pass():
     row_of = {name: row for row, name in enumerate(table.names)}
 
     def parents(name):
-        row = row_of[name]
-        return {table.names[parent] for parent in table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()}
+        return names_of_parents(table, row_of[name])
 
     forward, backward = "step0/forward/mb0", "step0/backward/mb0"
     assert parents(f"{forward}/layer0/mlp") == {f"{forward}/embedding"}

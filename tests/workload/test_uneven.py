@@ -7,17 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nadi import et, topologies
+from nadi import et, topologies, workload
 from nadi.pdes import Settings
-from nadi.workload import (
-    KINDS,
-    CollectiveSettings,
-    WorkloadError,
-    build_program,
-    collective_program,
-    collectives,
-    uneven_program,
-)
 from nadi.workload.collectives.plans.plan import NONE
 from nadi.workload.collectives.schedules.checks import checked
 from nadi.workload.collectives.schedules.oracle import Game, OracleError, play
@@ -145,7 +136,9 @@ def test_between_hosts_only_equal_places_meet():
 def test_even_sizes_are_the_even_all_to_all():
     """Unlike it, the own block is copied."""
     matrix = np.full((5, 5), 4096)
-    ours, known = (pack([p]) for p in (all_to_all_v(matrix, "pairwise"), collectives.plan("all-to-all", "pairwise", 5)))
+    ours, known = (
+        pack([p]) for p in (all_to_all_v(matrix, "pairwise"), workload.collectives.plan("all-to-all", "pairwise", 5))
+    )
     sends = [
         Counter(
             (me, s.send_peer, s.send_chunk, s.recv_peer, s.recv_chunk) for lane in own for s in lane if s.send_peer >= 0
@@ -162,8 +155,8 @@ def test_even_sizes_are_the_even_all_to_all():
 def test_the_engine_moves_these_bytes(monkeypatch, algorithm, matrix):
     plans = plans_of(algorithm, matrix)
     module = SimpleNamespace(NAME="uneven", KINDS=("all-to-all",), plan=lambda *_: plans)
-    monkeypatch.setattr(collectives, "known_algorithms", lambda: {"uneven": module})
-    program = collective_program("all-to-all", 8, buffer_bytes(plans, matrix), "uneven")
+    monkeypatch.setattr(workload.collectives, "known_algorithms", lambda: {"uneven": module})
+    program = workload.collective_program("all-to-all", 8, buffer_bytes(plans, matrix), "uneven")
     results = compare.check(topologies.build("switch:npus=8"), program, Settings())
     moved = np.zeros((8, 8), np.int64)
     np.add.at(moved, (results.flows["src"], results.flows["dst"]), results.flows["bytes"])
@@ -182,7 +175,7 @@ def test_the_engine_moves_these_bytes(monkeypatch, algorithm, matrix):
     ],
 )
 def test_matrices_that_cannot_be_are_refused(matrix, text):
-    assert refused(WorkloadError, all_to_all_v, matrix, "direct") == text
+    assert refused(workload.WorkloadError, all_to_all_v, matrix, "direct") == text
 
 
 @pytest.mark.parametrize(
@@ -195,7 +188,7 @@ def test_matrices_that_cannot_be_are_refused(matrix, text):
     ],
 )
 def test_algorithms_and_hosts_that_cannot_be_are_refused(algorithm, hosts, text):
-    assert refused(WorkloadError, all_to_all_v, np.ones((3, 3), int), algorithm, hosts) == text
+    assert refused(workload.WorkloadError, all_to_all_v, np.ones((3, 3), int), algorithm, hosts) == text
 
 
 ALL_TO_ALL = et.CollectiveCommType.ALL_TO_ALL
@@ -217,8 +210,8 @@ def tables(*nodes_of_members):
 
 
 def build(traces, algorithm="", **others):
-    settings = CollectiveSettings({"all-to-all-v": algorithm} if algorithm else {})
-    return build_program(traces, range(len(traces)), len(traces), settings=settings, **others)
+    settings = workload.CollectiveSettings({"all-to-all-v": algorithm} if algorithm else {})
+    return workload.build_program(traces, range(len(traces)), len(traces), settings=settings, **others)
 
 
 def sent(program):
@@ -234,7 +227,7 @@ def test_every_pair_sends_what_its_trace_says(algorithm, unit):
     matrix = matrix_of()
     program = build(tables(*([node(row, column=matrix[:, i], unit=unit)] for i, row in enumerate(matrix))), algorithm)
     assert sent(program).tolist() == (matrix * (1 - np.eye(4, dtype=int))).tolist()
-    expected = uneven_program(matrix, algorithm or None)
+    expected = workload.uneven_program(matrix, algorithm or None)
     assert all(np.array_equal(a, b) for a, b in nonempty(zip(program.schedules, expected.schedules, strict=True)))
     assert np.all(program.node_bytes == expected.node_bytes[0])
 
@@ -249,12 +242,12 @@ def test_text_of_pytorch_is_the_list():
         ]
         for row in matrix
     ]  # fmt: skip
-    assert sent(build(tables(*texts))).tolist() == sent(uneven_program(matrix)).tolist()
+    assert sent(build(tables(*texts))).tolist() == sent(workload.uneven_program(matrix)).tolist()
 
 
 def test_an_empty_list_is_even():
     one = et.coll_node(0, "a", ALL_TO_ALL, 400, attrs=[et.attribute("in_split_size", "string", "[]")])
-    program = build_program(tables([one]), [0] * 4, 4)
+    program = workload.build_program(tables([one]), [0] * 4, 4)
     assert not program.schedules.uneven.any()
     assert not program.node_uneven.any()
     assert program.node_bytes.tolist() == [400]
@@ -272,7 +265,7 @@ def test_equal_matrices_and_their_multiples_share_a_schedule():
     size = program.node_bytes[program.trace_ptr[rows] : program.trace_ptr[rows + 1]].tolist()
     assert size[3] == 3 * size[0] == 3 * size[2]
     assert program.node_uneven.all()
-    assert {KINDS[kind] for kind in program.node_collective} == {"all-to-all"}
+    assert {workload.KINDS[kind] for kind in program.node_collective} == {"all-to-all"}
 
 
 def test_who_sends_nothing_may_say_so():
@@ -298,12 +291,12 @@ def test_npus_that_share_a_trace_may_have_other_matrices():
     """In lines 0, 1 and 2, 3 of a grid, NPUs 0, 2 and 3 run the same trace."""
     few, many = ([2 * TOKEN, TOKEN], [5 * TOKEN, 7 * TOKEN])
     traces = tables(*([node(row, involved_dim=[True, False])] for row in (few, many)))
-    program = build_program(traces, [0, 1, 0, 0], 4, fabric=topologies.build("torus:sizes=2x2"))
+    program = workload.build_program(traces, [0, 1, 0, 0], 4, fabric=topologies.build("torus:sizes=2x2"))
     assert sent(program)[[0, 1, 2, 3], [1, 0, 3, 2]].tolist() == [TOKEN, 5 * TOKEN, TOKEN, 2 * TOKEN]
 
 
 def refused_splits(traces, **others):
-    with pytest.raises(WorkloadError) as error:
+    with pytest.raises(workload.WorkloadError) as error:
         build(traces, **others)
     return str(error.value)
 
@@ -336,8 +329,10 @@ def test_lists_that_cannot_be_are_refused():
         refused_splits(tables([none], [none]))
         == "t.0.et: node 0: in_split_size is all 0 and comm_size 10, expected 0 too"
     )
-    with pytest.raises(WorkloadError, match="algorithm 'bruck' for all-to-all-v: expected one of direct, pairwise, h"):
-        CollectiveSettings({"all-to-all-v": "bruck"})
+    with pytest.raises(
+        workload.WorkloadError, match="algorithm 'bruck' for all-to-all-v: expected one of direct, pairwise, h"
+    ):
+        workload.CollectiveSettings({"all-to-all-v": "bruck"})
 
 
 def test_groups_that_share_traces_say_the_same_matrices():
@@ -364,6 +359,8 @@ def test_the_first_npu_of_several_that_are_wrong_is_named():
     wrong[[2, 3]] = wrong[[2, 3]] + [TOKEN, -TOKEN]
     calls[1] = [node(matrix[1], column=wrong)]
     calls[3] = [node(matrix[3], column=matrix[:, 0])]
-    with pytest.raises(WorkloadError, match=r"t\.1\.et: node 0: out_split_size says \d+ B from member 2") as error:
+    with pytest.raises(
+        workload.WorkloadError, match=r"t\.1\.et: node 0: out_split_size says \d+ B from member 2"
+    ) as error:
         build(tables(*calls))
     assert error.value.npu == 1

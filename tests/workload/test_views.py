@@ -41,7 +41,6 @@ def with_view(plans, number, **changes):
 
 
 WRONG_PART = np.arange(6)[::-1] % 3
-TURNED = lines([[0, 1, 2], [3, 4, 5]])
 CROSSED = lines([[0, 3], [1, 5], [2, 4]])
 
 

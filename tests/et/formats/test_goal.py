@@ -12,6 +12,7 @@ from nadi.et.errors import TraceError
 from nadi.et.formats import format_of, formats
 from nadi.et.formats.goal import rounds
 from tests.et.checked import checked
+from tests.et.parents import parents_of
 
 GOAL = formats()["goal"]
 TEXT = """// two ranks
@@ -48,7 +49,7 @@ def test_a_file_becomes_the_traces_that_one_makes_of_it_by_hand(tmp_path, name):
     assert list(zero.names) == ["l1", "l2", "l3", "l4"]
     assert zero.duration_micros.tolist() == [1, 0, 1, 0]  # 1.5 us and 0.7 us: 2.2 in all
     assert (zero.comm_dst[1], zero.comm_size[1], zero.comm_tag[1]) == (1, 65536, 7)
-    assert [zero.dep[zero.dep_ptr[i] : zero.dep_ptr[i + 1]].tolist() for i in range(4)] == [[], [0], [0], []]
+    assert [parents_of(zero, i) for i in range(4)] == [[], [0], [0], []]
     assert list(one.names) == ["a", "b", "calc2"]
     assert one.dep.tolist() == [0]
     assert zero.comm_tag[3] == one.comm_tag[1] < 2**24
@@ -61,10 +62,7 @@ def test_a_file_becomes_the_traces_that_one_makes_of_it_by_hand(tmp_path, name):
 def test_waits_for_starts_of_operations_that_wait_for_starts(tmp_path, statements):
     operations = "\n".join(f"{name}: calc 1000" for name in "abcd")
     table = read(tmp_path, f"num_ranks 1\nrank 0 {{\n{operations}\n{statements}\n}}\n").tables[0]
-    parents = {
-        table.names[row]: [table.names[at] for at in table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()]
-        for row in range(4)
-    }
+    parents = {table.names[row]: [table.names[at] for at in parents_of(table, row)] for row in range(4)}
     assert parents == {"a": ["d"], "b": ["d"], "c": ["d"], "d": []}
 
 
@@ -163,11 +161,7 @@ def test_a_random_program_reads_as_a_naive_reader_has_it(tmp_path):
     rng.shuffle(lines)
     table = read(tmp_path, "num_ranks 1\nrank 0 {\n" + "\n".join(lines) + "\n}\n").tables[0]
     place = {name: row for row, name in enumerate(table.names)}
-    found = {
-        (row, parent)
-        for row in range(300)
-        for parent in table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()
-    }
+    found = {(row, parent) for row in range(300) for parent in parents_of(table, row)}
     assert found == {(place[f"n{i}"], place[f"n{p}"]) for i, p in waits}
     total = sum(int(line.split()[2]) for line in lines if "calc" in line)
     assert int(table.duration_micros.sum()) == total // 1000
@@ -204,11 +198,7 @@ RANKS = [
         (CALC, 0, 700, 0, 0, 0, [], []),
         (RECV, 1, 10, 300000000, 0, 0, [], []),
     ],
-    [
-        (SEND, 0, 10, 300000000, 0, 0, [], []),
-        (RECV, 0, 65536, 7, 3, 0, [0], []),
-        (CALC, 0, 2000, 0, 0, 0, [], []),
-    ],
+    [(SEND, 0, 10, 300000000, 0, 0, [], []), (RECV, 0, 65536, 7, 3, 0, [0], []), (CALC, 0, 2000, 0, 0, 0, [], [])],
 ]
 BINARY_TEXT = """num_ranks 2
 rank 0 {
@@ -266,7 +256,7 @@ def test_the_binary_of_htsims_tree_is_the_trace_of_its_text(tmp_path, shared_dat
         table = traces.tables[rank]
         ends = [[] for _ in range(len(table))]
         for child in range(len(table)):
-            for parent in table.dep[table.dep_ptr[child] : table.dep_ptr[child + 1]].tolist():
+            for parent in parents_of(table, child):
                 ends[parent].append(child)
         sends = table.comm_src == rank
         peers = [int(d if s else r) for s, d, r in zip(sends, table.comm_dst, table.comm_src, strict=True)]

@@ -7,6 +7,7 @@ from nadi.et.formats import format_of, formats
 from nadi.et.reader import collective_name
 from nadi.et.schema import NodeType
 from tests.et.checked import checked_tables
+from tests.et.parents import parents_of
 from tests.nonempty import nonempty
 
 ASTRA, SIMAI = formats()["astra-sim"], formats()["simai"]
@@ -25,13 +26,12 @@ def told(table):
     """Each node: what it is, microseconds or bytes, and the nodes that it waits for."""
     found = []
     for row, name in enumerate(table.names):
-        parents = table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()
         _, phase, layer, _ = name.split("/")
         if table.type[row] == NodeType.COMM_COLL_NODE:
             what, much = collective_name(int(table.comm_type[row])), int(table.comm_size[row])
         else:
             what, much = "host" if table.is_cpu_op[row] else "comp", int(table.duration_micros[row])
-        found.append((phase, layer[7:], what, much, parents))
+        found.append((phase, layer[7:], what, much, parents_of(table, row)))
     return found
 
 

@@ -28,7 +28,6 @@ def kineto(events, rank=0, world=1, **head):
 
 
 def host_node(op_id, name, rf_id, parent=2, inputs=(), types=(), thread=1, **more):
-    """A node of schema 1.1.1-chakra.0.0.4."""
     attributes = {"rf_id": rf_id, "tid": thread, "op_schema": ""} | more
     return {
         "id": op_id,
@@ -45,7 +44,6 @@ def host(nodes, schema="1.1.1-chakra.0.0.4"):
 
 
 def written(folder, **documents):
-    """Write documents as NAME.json; gives the paths."""
     paths = []
     for name, document in documents.items():
         paths.append(folder / f"{name}.json")

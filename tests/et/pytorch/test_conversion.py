@@ -8,13 +8,12 @@ import pytest
 
 from nadi import et
 from nadi.et.pytorch import convert
+from tests.et.parents import names_of_parents
 from tests.et.pytorch.recorded import call, host, host_node, kernel, kineto, nccl_kernel, op, written
 
 
 def names_before(table, name):
-    """Names of the parents of the node of that name."""
-    row = row_of(table, name)
-    return {table.names[i] for i in table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()}
+    return names_of_parents(table, row_of(table, name))
 
 
 def row_of(table, name):
@@ -361,11 +360,7 @@ def test_a_merged_trace_becomes_what_its_two_parts_become(tmp_path, with_record_
     (rank,) = whole.report["ranks"]
     assert (rank["linked_operators"], rank["kernels"], rank["linked_kernels"]) == (4, 3, 3)
     table = whole.tables[0]
-    row = list(table.names).index("add")
-    assert {table.names[parent] for parent in table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]]} == {
-        "gemm",
-        "(launch)",
-    }
+    assert names_of_parents(table, list(table.names).index("add")) == {"gemm", "(launch)"}
     begins = {name: int(start) for name, start in zip(table.names, table.start_time_micros, strict=True)}
     assert begins["gemm"] - begins["aten::mm"] == 5  # as it was launched
     assert begins["add"] - begins["gemm"] == 30  # as its stream was free

@@ -7,16 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.et.pytorch import convert
-from nadi.et.pytorch.comm_calls import (
-    GROUP_ANNOTATION,
-    RECV,
-    SEND,
-    call_of_host,
-    call_of_kineto,
-    kind_named,
-    with_issuer,
-)
+from nadi.et.pytorch import comm_calls, convert
 from nadi.et.pytorch.comms import Comm
 from nadi.et.pytorch.host_trace import HostOp
 from nadi.et.pytorch.injected import nadi_collecting
@@ -26,6 +17,7 @@ from nadi.et.pytorch.ranks import estimate, waited_and_early_ns
 from nadi.et.schema import CollectiveCommType as Kind
 from nadi.et.table import waited_micros
 from tests.et.checked import checked_tables
+from tests.et.parents import names_of_parents
 from tests.et.pytorch.recorded import kineto, op, written
 
 CALL = "gloo:all_reduce"
@@ -58,8 +50,7 @@ def node(table, name):
     if not rows:
         return None
     (row,) = rows
-    parents = {table.names[i] for i in table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()}
-    return int(table.start_time_micros[row]), int(table.duration_micros[row]), parents
+    return int(table.start_time_micros[row]), int(table.duration_micros[row]), names_of_parents(table, row)
 
 
 def two_steps(fast_us):
@@ -82,15 +73,11 @@ def test_what_threads_take_beyond_the_fastest_transfer_are_nodes_of_the_host(tmp
     assert node(last, f"{CALL} {ENDS}") == (88, 42, {CALL})
     assert [waited_micros(table).max() for table in (late, last)] == [50, 0]
     for table, over in ((late, 100), (last, 130)):  # the step goes on when the thread has ended, not the transfer
-        after = [row for row in range(len(table)) if f"{CALL} {ENDS}" in parents(table, row)]
+        after = [row for row in range(len(table)) if f"{CALL} {ENDS}" in names_of_parents(table, row)]
         assert [(table.names[row], table.duration_micros[row]) for row in after] == [
             ("ProfilerStep#4 (continued)", 200 - over)
         ]
     assert made.report["ranks"][1]["host_threads_us"] == 25 + 42
-
-
-def parents(table, row):
-    return {table.names[i] for i in table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()}
 
 
 def test_a_call_that_waits_for_its_thread_comes_after_the_one_before(tmp_path):
@@ -98,7 +85,7 @@ def test_a_call_that_waits_for_its_thread_comes_after_the_one_before(tmp_path):
     table = converted(tmp_path, [events, events]).tables[0]
     waits = [row for row, name in enumerate(table.names) if name == f"{CALL} {BEGINS}"]
     assert table.duration_micros[waits].tolist() == [10]  # of the second call, since the first is over
-    assert CALL in parents(table, waits[0])
+    assert CALL in names_of_parents(table, waits[0])
 
 
 def test_time_of_two_threads_at_once_counts_once(tmp_path):
@@ -138,7 +125,6 @@ def test_two_calls_that_threads_begin_in_another_order_stay_in_that_of_issue(tmp
 
 
 def found_in(made, folder):
-    """What `nadi trace check` finds."""
     return [sort.what for sort in checked_tables(folder, made.tables).groups]
 
 
@@ -197,14 +183,14 @@ def record(inputs, types, **attributes):
         ("c10d::allreduce_coalesced_", Kind.ALL_REDUCE),
         ("reduce", Kind.REDUCE),
         ("scatter", Kind.SCATTER),
-        ("send", SEND),
-        ("recv_any_source", RECV),
+        ("send", comm_calls.SEND),
+        ("recv_any_source", comm_calls.RECV),
         ("wait", None),
         ("all_reduce_of_the_future", None),
     ],
 )
 def test_a_name_means_its_kind_or_none(name, kind):
-    assert kind_named(name) == kind
+    assert comm_calls.kind_named(name) == kind
 
 
 OLD = ([[TENSOR], 3, 93825114103440, 0, "allreduce", [], [], 8], ["GenericList[Tensor(c10::Half)]", *["Int"] * 7])
@@ -212,34 +198,38 @@ NEW = ([[TENSOR], 3, ["1", "tp"], 0, "allreduce", [], [], 4, 2, 8], ["GenericLis
 
 
 def test_every_schema_says_kind_bytes_and_group():
-    old = call_of_host(record(*OLD))
+    old = comm_calls.call_of_host(record(*OLD))
     assert (old.kind, old.size_bytes, old.group, old.group_size, old.dtype) == (0, 2000, "93825114103440", 8, "Half")
-    new = call_of_host(record(*NEW, pg_name="1", pg_size=8, global_rank_start=4, global_rank_stride=2, dtype="Half"))
+    new = comm_calls.call_of_host(
+        record(*NEW, pg_name="1", pg_size=8, global_rank_start=4, global_rank_stride=2, dtype="Half")
+    )
     assert (new.kind, new.size_bytes, new.group, new.ranks) == (0, 2000, "1", tuple(range(4, 20, 2)))
-    assert call_of_host(record([3, 0, 0, "wait", [], [], 1], ["Int"] * 7)) is None
+    assert comm_calls.call_of_host(record([3, 0, 0, "wait", [], [], 1], ["Int"] * 7)) is None
 
 
 def test_split_sizes_and_sizes_in_elements_are_kept():
     args = {"Collective name": "all_to_allv", "In msg nelems": 6, "Out msg nelems": 4, "dtype": "BFloat16"}
-    call = call_of_kineto("record_param_comms", args | {"In split size": "[4, 2]", "Out split size": "[1, 3]"})
+    call = comm_calls.call_of_kineto(
+        "record_param_comms", args | {"In split size": "[4, 2]", "Out split size": "[1, 3]"}
+    )
     assert (call.size_bytes, call.in_split, call.out_split) == (12, (4, 2), (1, 3))
-    cut = call_of_kineto("record_param_comms", args | {"In split size": "[4, ...]"})
+    cut = comm_calls.call_of_kineto("record_param_comms", args | {"In split size": "[4, ...]"})
     assert cut.in_split == ()
 
 
 def test_gloo_has_peers_and_splits_from_what_has_issued_it():
-    send = call_of_kineto("gloo:send", {"Input Dims": [[4]], "Input type": ["float"]})
-    send = with_issuer(send, "c10d::send", ["", "", "3", "17"])
-    assert (send.kind, send.size_bytes, send.peer, send.tag) == (SEND, 16, 3, 17)
-    even = call_of_kineto("gloo:all_to_all", {"Input Dims": [[4]], "Input type": ["float"]})
-    uneven = with_issuer(even, "c10d::alltoall_base_", ["", "", "", "[3, 1]", "[1, 3]", "False", "-1"])
+    send = comm_calls.call_of_kineto("gloo:send", {"Input Dims": [[4]], "Input type": ["float"]})
+    send = comm_calls.with_issuer(send, "c10d::send", ["", "", "3", "17"])
+    assert (send.kind, send.size_bytes, send.peer, send.tag) == (comm_calls.SEND, 16, 3, 17)
+    even = comm_calls.call_of_kineto("gloo:all_to_all", {"Input Dims": [[4]], "Input type": ["float"]})
+    uneven = comm_calls.with_issuer(even, "c10d::alltoall_base_", ["", "", "", "[3, 1]", "[1, 3]", "False", "-1"])
     assert (uneven.in_split, uneven.out_split) == ((1, 3), (3, 1))
-    assert call_of_kineto("gloo:barrier", {}).size_bytes == 0
-    assert call_of_kineto("gloo:all_reduce", {}).size_bytes == -1
+    assert comm_calls.call_of_kineto("gloo:barrier", {}).size_bytes == 0
+    assert comm_calls.call_of_kineto("gloo:all_reduce", {}).size_bytes == -1
 
 
 def test_the_annotation_of_groups_is_that_of_the_collector():
-    assert GROUP_ANNOTATION == nadi_collecting.GROUP_ANNOTATION
+    assert comm_calls.GROUP_ANNOTATION == nadi_collecting.GROUP_ANNOTATION
 
 
 def executed(start_ns, end_ns):

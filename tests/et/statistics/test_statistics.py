@@ -6,14 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi import et
-from nadi.et import CollectiveCommType
 from nadi.et.communications import communications_of, evenly, some_of
 from nadi.et.statistics import Rank, statistics
 from nadi.et.statistics.timing import _union, critical_path, earliest, percentile, values_needed
 from tests.budgets import bounded
 from tests.et.measured_ranks import ranks_of, timed
 
-REDUCE = CollectiveCommType.ALL_REDUCE
+REDUCE = et.CollectiveCommType.ALL_REDUCE
 
 
 @pytest.fixture
@@ -133,7 +132,7 @@ def test_what_never_starts_is_counted():
 
 
 def test_uneven_sizes_are_seen_by_rank_and_by_collective():
-    kind = CollectiveCommType.ALL_TO_ALL
+    kind = et.CollectiveCommType.ALL_TO_ALL
     sizes = [(100, 200), (100, 100), (100, 150), (100, 150)]
     ranks = ranks_of(*([et.coll_node(i, f"step0/mb{i}/ep", kind, own[i]) for i in range(2)] for own in sizes))
     found = statistics(ranks)

@@ -31,7 +31,6 @@ def is_any_valid(_situation):
 
 
 def main(arguments=None):
-    """Try all pairs; the exit code."""
     parser = options("python -m tests.features.situations", __doc__)
     parser.add_argument("--keep", type=Path, help="folder for the run files of failures, with what they printed")
     given = parser.parse_args(arguments)

@@ -124,7 +124,6 @@ def outcome(situation, folder, ratios=None):
 
 
 def main(arguments=None):
-    """Try all pairs; the exit code."""
     parser = options("python -m tests.features.situations.changes", __doc__)
     given = parser.parse_args(arguments)
     seed = secrets.randbelow(2**31) if given.seed is None else given.seed

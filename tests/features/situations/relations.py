@@ -54,7 +54,6 @@ def _below_bounds(folder, graph):
 
 
 def _groups(folder):
-    """Return the NPUs of each group of collectives, ascending."""
     table = pq.read_table(folder / "nodes.parquet", columns=["npu", "group"], filters=[("kind", "=", "collective")])
     found = {}
     for npu, group in zip(table["npu"].to_pylist(), table["group"].to_pylist(), strict=True):
@@ -78,7 +77,6 @@ def _bounds_ps(kind, size, group, graph):
 
 @functools.cache
 def member_rates_bps(graph):
-    """Return the sum of the rates of the links that leave each NPU, in bit/s."""
     src = graph.link_src[graph.link_src < graph.npus]
     return np.bincount(src, graph.link_rate_bps[graph.link_src < graph.npus], graph.npus)
 

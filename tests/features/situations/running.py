@@ -19,23 +19,8 @@ from nadi.topologies.machines import machines
 from tests.features.matrix import REFUSED
 from tests.features.restarting import different, run_in_parts
 from tests.features.running import outcome_of_file, toml_of
+from tests.features.situations import values as factors
 from tests.features.situations.relations import broken
-from tests.features.situations.values import (
-    COMPANY,
-    FACTORS,
-    FAULT,
-    FIDELITY,
-    GPUS,
-    LINK,
-    PLACE,
-    PLAIN_WAY,
-    RESTART,
-    REUSE,
-    UNITS,
-    WORK,
-    WORKERS,
-    described,
-)
 from tests.features.situations.work import job_of, write_work
 
 ENDED = "ended"
@@ -76,7 +61,6 @@ def topology_of(place, gpus, units):
 
 @functools.cache
 def graph_of(place, gpus, units):
-    """Return the fabric of a place; None if it has none of so many GPUs."""
     try:
         return topologies.build(TopologySection(**topology_of(place, gpus, units)).source())
     except ValueError:
@@ -84,7 +68,6 @@ def graph_of(place, gpus, units):
 
 
 def kind_of_link(graph, link):
-    """Return the kind of a link, as FACTORS names it."""
     kinds = {int(graph.node_kind[node]) for node in (graph.link_src[link], graph.link_dst[link])}
     if NVSWITCH in kinds or kinds == {NPU}:
         return "NVLink"
@@ -93,7 +76,7 @@ def kind_of_link(graph, link):
 
 def link_of(graph, kind):
     """Return a link of a kind in the first third of these, or of the next kind if there is none."""
-    kinds = FACTORS[LINK][FACTORS[LINK].index(kind) :] + FACTORS[LINK]
+    kinds = factors.FACTORS[factors.LINK][factors.FACTORS[factors.LINK].index(kind) :] + factors.FACTORS[factors.LINK]
     found = [[link for link in range(0, graph.links, 2) if kind_of_link(graph, link) == kind] for kind in kinds]
     links = next(filter(None, found))
     return links[len(links) // 3]
@@ -124,32 +107,32 @@ def fault_of(fault, kind, graph):
 
 def _fabric(value):
     """Return the arguments of `topology_of` in a described situation."""
-    return value[PLACE], value[GPUS], value[UNITS]
+    return value[factors.PLACE], value[factors.GPUS], value[factors.UNITS]
 
 
 def sections(situation, folder):
     """Return what the run file of a situation says, by sections and keys; folder: that `warm_up` filled."""
-    value = described(situation)
-    place, gpus, fidelity = value[PLACE], value[GPUS], value[FIDELITY]
+    value = factors.described(situation)
+    place, gpus, fidelity = value[factors.PLACE], value[factors.GPUS], value[factors.FIDELITY]
     graph = graph_of(*_fabric(value))
-    found = {"topology": topology_of(*_fabric(value)), "engine": dict(ENGINE[value[WORKERS]])}
-    if value[REUSE] != "exact":
-        found["engine"]["reuse"] = value[REUSE]
+    found = {"topology": topology_of(*_fabric(value)), "engine": dict(ENGINE[value[factors.WORKERS]])}
+    if value[factors.REUSE] != "exact":
+        found["engine"]["reuse"] = value[factors.REUSE]
     network = dict(NETWORK[fidelity])
     if fidelity == "mixed":
-        network["flows"] = MIXED[value[WORK]]
-    if value[FAULT] != "none" and graph is not None:
-        found["faults"] = [fault_of(value[FAULT], value[LINK], graph)]
+        network["flows"] = MIXED[value[factors.WORK]]
+    if value[factors.FAULT] != "none" and graph is not None:
+        found["faults"] = [fault_of(value[factors.FAULT], value[factors.LINK], graph)]
         if "state" in found["faults"][0]:
             network["detection_time"] = "20us"
     if place.startswith("machine"):
         found["compute"] = {"gpu": machines()[place.split()[1]].accelerator}
     found["network"] = network
-    if value[COMPANY] == "alone":
-        return job_of(value[WORK], gpus, folder) | found
-    companion = {"the same work": value[WORK]}.get(value[COMPANY], value[COMPANY])
+    if value[factors.COMPANY] == "alone":
+        return job_of(value[factors.WORK], gpus, folder) | found
+    companion = {"the same work": value[factors.WORK]}.get(value[factors.COMPANY], value[factors.COMPANY])
     jobs = []
-    for name, work in (("first", value[WORK]), ("second", companion)):
+    for name, work in (("first", value[factors.WORK]), ("second", companion)):
         keys = job_of(work, gpus // 2, folder)
         jobs.append({"name": name} | keys["workload"] | ({"serving": keys["serving"]} if "serving" in keys else {}))
     return {"jobs": jobs} | found
@@ -175,9 +158,9 @@ def warm_up(folder):
     compile_all()
     compile_closed_form()
     write_work(folder)
-    for number in range(len(FACTORS[FIDELITY])):
+    for number in range(len(factors.FACTORS[factors.FIDELITY])):
         path = folder / "run.toml"
-        path.write_text(toml_of(sections(dict.fromkeys(FACTORS, 0) | {FIDELITY: number}, folder)))
+        path.write_text(toml_of(sections(dict.fromkeys(factors.FACTORS, 0) | {factors.FIDELITY: number}, folder)))
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             main(["run", str(path), "--quiet"])
 
@@ -200,24 +183,28 @@ def outcome(situation, folder, ended=None):
         ended: List to which the line of a legitimate failure is added.
     """
     results, plain = folder / RESULTS, folder / "plain"
-    found = _outcome_of(situation | PLAIN_WAY, folder, run_with_results)
+    found = _outcome_of(situation | factors.PLAIN_WAY, folder, run_with_results)
     if found and not found.startswith(ENDED):
         return found
     if ended is not None and found:
         ended.append(found)
-    unsound = "" if found else broken(results, graph_of(*_fabric(described(situation))))
-    if PLAIN_WAY.items() <= situation.items():
+    unsound = "" if found else broken(results, graph_of(*_fabric(factors.described(situation))))
+    if factors.PLAIN_WAY.items() <= situation.items():
         return unsound
     shutil.rmtree(plain, ignore_errors=True)
     if not found:
         results.rename(plain)
-    other = _outcome_of(situation, folder, run_with_stops if described(situation)[RESTART] else run_with_results)
+    other = _outcome_of(
+        situation, folder, run_with_stops if factors.described(situation)[factors.RESTART] else run_with_results
+    )
     if other.startswith(REFUSED):
         return other
     if bool(found) != bool(other) or (other and not other.startswith(ENDED)):
         return f"the plain way: {found or 'ran'}; this way: {other or 'ran'}"
     wrong = [] if found else different(results, plain)
-    if described(situation)[REUSE] == "off" and "events" in wrong:  # docs/explanation/reuse.md: they differ
+    if (
+        factors.described(situation)[factors.REUSE] == "off" and "events" in wrong
+    ):  # docs/explanation/reuse.md: they differ
         wrong.remove("events")
     return f"other results than the plain way: {wrong}" if wrong else unsound
 
@@ -235,6 +222,6 @@ def _outcome_of(situation, folder, action):
 
 def normalised(text, situation, folder):
     """Return a refusal, alike for all numbers and places."""
-    name = described(situation)[PLACE].split()[1]
+    name = factors.described(situation)[factors.PLACE].split()[1]
     own = text.replace(name, "PLACE").replace(str(folder), "")
     return json.dumps(re.sub(r"\d+", "N", re.sub(r"found (tp|ep|dp|all) with", "found GROUP with", own)))[1:-1]

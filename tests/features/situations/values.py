@@ -85,5 +85,4 @@ def conflicts():
 
 
 def described(situation):
-    """Return a situation as factors with their values instead of the numbers of these."""
     return {factor: FACTORS[factor][number] for factor, number in situation.items()}

@@ -15,16 +15,13 @@ SMALL = LLAMA.model_copy(update={"vocab": 1024})
 LATENT = DEEPSEEK.model_copy(update={"vocab": 1024})
 LONG = GPT.model_copy(update={"sequence": 4096})
 MIXED = MIXTRAL.model_copy(update={"vocab": 1024})
-BRIEF = 1000
 
 
 def fixed(count, prompt, answer):
-    """Requests that all come at once."""
     return [Request(number, 0, prompt, answer) for number in range(count)]
 
 
 def stream(count, prompt="uniform:3-40", answer="uniform:1-9", **more):
-    """Requests that are drawn."""
     return RequestStream(count, Lengths.parse(prompt, "prompt"), Lengths.parse(answer, "generate"), **more)
 
 
@@ -54,7 +51,6 @@ def flops(made, word):
 
 
 def messages(made, what):
-    """Bytes that all NPUs send under a name."""
     return sum(
         count * int(trace.comm_size[row])
         for count, trace in zip(copies(made), made.traces, strict=True)

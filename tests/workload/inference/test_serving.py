@@ -21,18 +21,7 @@ from nadi.workload.generators.training import parallel_plan
 from nadi.workload.generators.training.parameters import stage_weights
 from tests.budgets import bounded
 from tests.nonempty import nonempty
-from tests.workload.inference.served import (
-    LATENT,
-    MIXED,
-    SMALL,
-    check,
-    fixed,
-    flops,
-    messages,
-    operators,
-    served,
-    stream,
-)
+from tests.workload.inference import served as small
 
 _LIMITS = BatchLimits(sequences=4, cached_tokens=0, prompt_tokens=100, chunk=0, lanes=1, stages=1)
 
@@ -177,40 +166,41 @@ def copied(model, plan):
     )
 
 
-@pytest.mark.parametrize("model", [SMALL, MIXED, LATENT], ids=lambda model: model.name)
+@pytest.mark.parametrize("model", [small.SMALL, small.MIXED, small.LATENT], ids=lambda model: model.name)
 @pytest.mark.parametrize("plan", ["tp1", "tp4", "tp2,pp2", "tp2,dp2"])
 def test_a_prefill_is_the_forward_pass_with_one_row_of_logits(model, plan):
-    made = served(model, plan, fixed(4, _PROMPT, 1), batch=4)
+    made = small.served(model, plan, small.fixed(4, _PROMPT, 1), batch=4)
     logits = output_flops(model, _PROMPT) - output_flops(model, 1)
     again = 2 * _PROMPT * copied(model, plan)
-    assert flops(made, "prefill") == 4 * (forward_flops(model, _PROMPT, causal=True) - logits + again)
+    assert small.flops(made, "prefill") == 4 * (forward_flops(model, _PROMPT, causal=True) - logits + again)
 
 
 def test_nothing_is_dropped_out_in_serving():
-    trained = SMALL.model_copy(update={"dropout": True})
+    trained = small.SMALL.model_copy(update={"dropout": True})
     found, plain = (
-        operators(served(model, "tp2", fixed(4, _PROMPT, 1), batch=4), "prefill") for model in (trained, SMALL)
+        small.operators(small.served(model, "tp2", small.fixed(4, _PROMPT, 1), batch=4), "prefill")
+        for model in (trained, small.SMALL)
     )
     assert found == plain
 
 
 @pytest.mark.parametrize("plan", ["tp2,ep2", "dp4,ep4", "tp2,dp2,ep4", "tp2,dp2,ep4,imbalance=1.2", "dp4,ep2,pp2"])
-@pytest.mark.parametrize("model", [MIXED, LATENT], ids=lambda model: model.name)
+@pytest.mark.parametrize("model", [small.MIXED, small.LATENT], ids=lambda model: model.name)
 def test_experts_do_each_token_once(model, plan):
     """Router, experts and all else, however tokens fall on GPUs: 47 tokens are odd."""
-    made = served(model, plan, fixed(5, 47, 1), batch=2)
+    made = small.served(model, plan, small.fixed(5, 47, 1), batch=2)
     logits = output_flops(model, 47) - output_flops(model, 1)
     again = 2 * 47 * copied(model, plan)
-    assert flops(made, "prefill") == 5 * (forward_flops(model, 47, causal=True) - logits + again)
+    assert small.flops(made, "prefill") == 5 * (forward_flops(model, 47, causal=True) - logits + again)
 
 
 @pytest.mark.parametrize("plan", ["tp1", "tp4", "pp2", "tp2,ep2", "dp4,ep4"])
-@pytest.mark.parametrize("model", [SMALL, MIXED, LATENT], ids=lambda model: model.name)
+@pytest.mark.parametrize("model", [small.SMALL, small.MIXED, small.LATENT], ids=lambda model: model.name)
 def test_decoding_is_two_operations_a_parameter_and_the_cache(model, plan):
     """With latent attention both products of a head and a cached token are as wide as the cache (absorbed form)."""
     if "ep" in plan and model.experts is None:
         return
-    made = served(model, plan, fixed(3, _PROMPT, _ANSWER), batch=3)
+    made = small.served(model, plan, small.fixed(3, _PROMPT, _ANSWER), batch=3)
     if model.latent is None:
         width = model.query_dim + model.value_dim
     else:
@@ -219,14 +209,14 @@ def test_decoding_is_two_operations_a_parameter_and_the_cache(model, plan):
     attention = model.layers * model.heads * 2 * width * keys
     products = 2 * (matrices(model) + copied(model, plan)) + output_flops(model, 1)
     expected = (_ANSWER - 1) * products + attention
-    assert flops(made, "decode") == 3 * expected
+    assert small.flops(made, "decode") == 3 * expected
 
 
 @pytest.mark.parametrize("plan", ["tp1", "tp2", "tp8"])
-@pytest.mark.parametrize("model", [SMALL, LATENT], ids=lambda model: model.name)
+@pytest.mark.parametrize("model", [small.SMALL, small.LATENT], ids=lambda model: model.name)
 def test_a_step_of_decoding_reads_its_weights_and_its_cache_once(model, plan):
     """Weights are what the GPUs hold, without what is looked up and the norms; with 16 sequences all experts work."""
-    made = served(model, plan, fixed(16, _PROMPT, 2), batch=16)
+    made = small.served(model, plan, small.fixed(16, _PROMPT, 2), batch=16)
     own = parallel_plan(plan)
     own = own.model_copy(update={"etp": own.tp}) if model.experts else own
     whole = sum(
@@ -236,7 +226,7 @@ def test_a_step_of_decoding_reads_its_weights_and_its_cache_once(model, plan):
         for part in stage_weights(model, own, 0) if part.is_matrix
     )  # fmt: skip
     read, cache = 0, 0
-    for each, count in operators(made, "decode").items():
+    for each, count in small.operators(made, "decode").items():
         if each.kind in {"gemm", "batched-gemm", "grouped-gemm"}:
             *groups, _, n, k = each.shape
             read += count * n * k * (groups[0] if groups else 1)
@@ -253,9 +243,9 @@ def test_a_step_of_decoding_reads_its_weights_and_its_cache_once(model, plan):
 def test_decoding_on_one_gpu_takes_as_long_as_reading():
     """Batch 1: weights and cache over the bandwidth that memory reaches, and the launches, which add a fifth."""
     model, gpu, prompt = find("llama3-8b"), find_gpu("h100"), 1024
-    made = served(model, "tp1", fixed(1, prompt, 2))
+    made = small.served(model, "tp1", small.fixed(1, prompt, 2))
     times = ComputeTimes(gpu)
-    counts = operators(made, "decode")
+    counts = small.operators(made, "decode")
     took_ps = sum(count * times.time_ps(each) for each, count in counts.items())
     launches_ps = sum(counts.values()) * (gpu.launch_overhead_ps + gpu.memory_latency_ps)
     held = 2 * (matrices(model) + architecture.output_matrix(model).size)
@@ -276,19 +266,21 @@ _PLANS = [
 
 @pytest.mark.parametrize("transfer", ["layer", "whole"])
 @pytest.mark.parametrize(("before", "after"), _PLANS)
-@pytest.mark.parametrize("model", [SMALL, MIXED, LATENT], ids=lambda model: model.name)
+@pytest.mark.parametrize("model", [small.SMALL, small.MIXED, small.LATENT], ids=lambda model: model.name)
 def test_bytes_are_those_of_the_cache(model, before, after, transfer):
     """Heads once each, or once for each GPU that has a copy of its own; compressed keys once for each GPU."""
-    made = served(model, after, fixed(5, 31, 3), batch=2, prefill_plan=before, transfer=transfer, gpu=find_gpu("h100"))
-    check(made)
+    made = small.served(
+        model, after, small.fixed(5, 31, 3), batch=2, prefill_plan=before, transfer=transfer, gpu=find_gpu("h100")
+    )
+    small.check(made)
     plan = parallel_plan(after)
     own = kv_cache_bytes_per_token(model, plan) * plan.tp
-    assert messages(made, "kv:send") == 5 * 31 * own
+    assert small.messages(made, "kv:send") == 5 * 31 * own
     if model.latent is None and plan.tp <= model.key_value_heads:
         assert own == kv_cache_bytes_per_token(model)
 
 
-@pytest.mark.parametrize("model", [SMALL, LATENT], ids=lambda model: model.name)
+@pytest.mark.parametrize("model", [small.SMALL, small.LATENT], ids=lambda model: model.name)
 @pytest.mark.parametrize("sizes", [(1, 8), (8, 1), (4, 8), (8, 4), (2, 4), (8, 8)])
 def test_senders_have_what_they_send(model, sizes):
     """Each head that a rank needs comes from one rank that holds it, and the work is shared."""
@@ -304,29 +296,29 @@ def test_senders_have_what_they_send(model, sizes):
 
 
 def test_requests_that_arrive_in_time_are_matched():
-    requests = stream(20, rate=50000.0)
-    made = served(SMALL, "tp2,dp2", requests, batch=3, prefill_plan="tp1,pp2", gpu=find_gpu("h100"))
-    check(made)
-    assert messages(made, "kv:send") > 0
+    requests = small.stream(20, rate=50000.0)
+    made = small.served(small.SMALL, "tp2,dp2", requests, batch=3, prefill_plan="tp1,pp2", gpu=find_gpu("h100"))
+    small.check(made)
+    assert small.messages(made, "kv:send") > 0
 
 
 _CASES = [
-    (SMALL, "tp2,pp2,dp2", {}),
-    (SMALL, "pp4,uneven,tp2", {"chunk": 16}),
-    (SMALL, "tp4", {"chunk": 8, "kv_tokens": 64}),
-    (MIXED, "tp2,pp2", {}),
-    (MIXED, "dp4,ep4,pp2", {}),
-    (MIXED, "tp2,dp2,ep4,imbalance=1.0", {"chunk": 16}),
-    (LATENT, "tp4,dp2,ep8,fp8", {"chunk": 16}),
-    (LATENT, "tp2,dp2,ep2,capacity=1.0,imbalance=0.5", {}),
+    (small.SMALL, "tp2,pp2,dp2", {}),
+    (small.SMALL, "pp4,uneven,tp2", {"chunk": 16}),
+    (small.SMALL, "tp4", {"chunk": 8, "kv_tokens": 64}),
+    (small.MIXED, "tp2,pp2", {}),
+    (small.MIXED, "dp4,ep4,pp2", {}),
+    (small.MIXED, "tp2,dp2,ep4,imbalance=1.0", {"chunk": 16}),
+    (small.LATENT, "tp4,dp2,ep8,fp8", {"chunk": 16}),
+    (small.LATENT, "tp2,dp2,ep2,capacity=1.0,imbalance=0.5", {}),
 ]
 
 
 @pytest.mark.parametrize(("model", "plan", "more"), _CASES, ids=lambda value: getattr(value, "name", str(value)))
 @pytest.mark.parametrize("rate", [0.0, 100_000.0])
 def test_sends_have_receives_and_members_agree(model, plan, more, rate):
-    made = served(model, plan, stream(11, rate=rate), batch=4, gpu=find_gpu("h100"), **more)
-    check(made)
+    made = small.served(model, plan, small.stream(11, rate=rate), batch=4, gpu=find_gpu("h100"), **more)
+    small.check(made)
     for trace in nonempty(made.traces):
         assert len(et.topological_order(trace)) == len(trace)
     names = [name for trace in made.traces for name in trace.names]
@@ -337,9 +329,11 @@ def test_sends_have_receives_and_members_agree(model, plan, more, rate):
 @pytest.mark.parametrize("seed", [0, 1, 4])
 def test_tokens_of_a_batch_in_flight_may_overtake_another(seed):
     """While one batch waits for a request, the other has several iterations."""
-    check(served(SMALL, "pp2", stream(20, rate=2000.0, seed=seed), batch=4, gpu=find_gpu("h100")))
+    small.check(
+        small.served(small.SMALL, "pp2", small.stream(20, rate=2000.0, seed=seed), batch=4, gpu=find_gpu("h100"))
+    )
 
 
 def test_gpus_of_a_tensor_parallel_group_share_a_trace():
-    made = served(SMALL, "tp4,pp2", stream(5), batch=2)
+    made = small.served(small.SMALL, "tp4,pp2", small.stream(5), batch=2)
     assert np.bincount(made.trace_of_npu).tolist() == [4, 4]

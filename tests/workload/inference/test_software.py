@@ -13,6 +13,7 @@ from nadi.workload.generators.inference.deployment import cache_tokens
 from nadi.workload.generators.inference.scheduler import Batch, Prompts
 from nadi.workload.generators.memory.estimate import kv_cache_bytes_per_token
 from nadi.workload.generators.training import parallel_plan
+from tests.et.parents import names_of_parents
 from tests.nonempty import nonempty
 from tests.workload.inference.served import LATENT, MIXED, SMALL, check, fixed, operators, served
 
@@ -147,11 +148,7 @@ def test_the_scheduler_works_beside_the_pass_before():
     """The node begins with the results of the pass before the last, when the last pass begins."""
     made = served(SMALL, "tp1", fixed(1, 40, 4), software="none:is_overlapped=true,iteration_us=50,gap_us=5")
     (trace,) = made.traces
-    names = list(trace.names)
-    parents = {
-        name: {names[row] for row in trace.dep[trace.dep_ptr[child] : trace.dep_ptr[child + 1]].tolist()}
-        for child, name in enumerate(names)
-    }
+    parents = {name: names_of_parents(trace, child) for child, name in enumerate(trace.names)}
     assert parents["iteration3/decode/host-ahead"] == {"iteration1/decode/head/head", "iteration2/decode/host"}
     assert "iteration2/decode/head/head" in parents["iteration3/decode/host"]
     assert host_nodes(made, "host-ahead") == dict.fromkeys(range(4), 50)

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from nadi.workload import WorkloadError
 from nadi.workload.generators.models import Experts, LatentAttention, Model, architecture, find, names, operations
-from nadi.workload.generators.models.operations import training_flops
 from nadi.workload.generators.training import parallel_plan, rules
 from tests.budgets import bounded
 from tests.refusals import refused
@@ -104,11 +103,11 @@ def test_a_gpt_has_the_parameters_and_operations_of_the_paper(model, batch):
     final_norm = 2 * h  # the paper leaves it out
     assert architecture.parameters(model) == 12 * l * h * h + 13 * l * h + (v + s) * h + final_norm
     again = 96 * batch * s * l * h * h + 16 * batch * s * s * l * h + 6 * batch * s * h * v
-    assert training_flops(model, batch, recompute="full") == again
+    assert operations.training_flops(model, batch, recompute="full") == again
     assert again == pytest.approx(96 * batch * s * l * h**2 * (1 + s / (6 * h) + v / (16 * l * h)))
     once = 72 * batch * s * l * h**2 * (1 + s / (6 * h) + v / (12 * l * h))
-    assert training_flops(model, batch) == pytest.approx(once, rel=1e-12)
-    selective = training_flops(model, batch, recompute="selective") - training_flops(model, batch)
+    assert operations.training_flops(model, batch) == pytest.approx(once, rel=1e-12)
+    selective = operations.training_flops(model, batch, recompute="selective") - operations.training_flops(model, batch)
     assert selective == 4 * batch * s * s * l * h  # arXiv 2205.05198, appendix A
 
 

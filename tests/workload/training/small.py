@@ -95,7 +95,6 @@ def copies(made):
 
 
 def flops(made):
-    """Operations of all NPUs."""
     return sum(
         count * int(trace.num_ops[trace.type == NodeType.COMP_NODE].sum())
         for count, trace in zip(copies(made), made.traces, strict=True)
@@ -113,7 +112,6 @@ def sent(made):
 
 
 def moved(made, node_type):
-    """Bytes of memory nodes of all NPUs."""
     return sum(
         count * int(trace.tensor_size[trace.type == node_type].sum())
         for count, trace in zip(copies(made), made.traces, strict=True)

@@ -7,7 +7,6 @@ import pytest
 
 from nadi import topologies
 from nadi.studies.planner.step import step_time, target_machine
-from nadi.topologies import clusters
 from nadi.workload import read_set, write_set
 from nadi.workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from nadi.workload.errors import WorkloadError
@@ -20,7 +19,7 @@ from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.interference import compute_slowdown
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective
 from nadi.workload.generators.training.stage import Stage
-from nadi.workload.generators.training.stages import layers_of_output, layers_of_slots, pipeline_of
+from tests.et.parents import parents_of
 from tests.nonempty import nonempty
 from tests.workload.training.small import DEEPSEEK
 
@@ -80,7 +79,6 @@ def test_parts_that_cut_groups_are_counted_without_groups():
 
 
 def _moved(plan, name, model=QWEN):
-    """The items of a dispatch or combine of one layer in the forward pass."""
     plan = rules.settle(model, parallel_plan(plan))
     items = experts.forward(stages.Shard(model, plan), model.layers - 1)
     return [item for item in items if isinstance(item, GroupCollective) and item.name.startswith(name)]
@@ -233,7 +231,7 @@ def test_an_experts_product_takes_as_long_as_the_dense_one(gpu):
 @pytest.mark.parametrize("plan", ["pp4,vpp2,gb16", "gb6"])
 def test_pairs_are_of_different_micro_batches_and_hold_one_more(plan):
     plain, paired = (
-        pipeline_of(rules.settle(DEEPSEEK, parallel_plan(f"{plan},overlap_ep={overlaps}")))
+        stages.pipeline_of(rules.settle(DEEPSEEK, parallel_plan(f"{plan},overlap_ep={overlaps}")))
         for overlaps in ("false", "true")
     )
     for stage in range(plain.stages):
@@ -257,8 +255,7 @@ def test_the_forward_pass_of_a_pair_runs_beside_the_backward_passes_first_exchan
     attention = names.index("step0/forward/mb1/layer0/attention")
     waiting = names.index("step0/backward/mb0/layer47/experts")
     assert exchange < attention < waiting
-    parents = table.dep[table.dep_ptr[attention] : table.dep_ptr[attention + 1]].tolist()
-    assert exchange not in parents
+    assert exchange not in parents_of(table, attention)
 
 
 def _of_experts(plan):
@@ -348,7 +345,7 @@ def test_hosts_wait_for_the_numbers_of_tokens(extra, waits):
 
 def test_pairs_hide_the_exchange_but_not_their_kernels_multiprocessors():
     """One host: what remains of the exchange with pairs is less than half, and computation takes at least as long."""
-    cluster = clusters.find("dgx-h100-superpod")
+    cluster = topologies.clusters.find("dgx-h100-superpod")
     machine = target_machine(cluster, 8, ComputeTimes(find_gpu("h100"), pace=IN_STEPS, vendor_tables=False))
 
     def step(extra):
@@ -397,7 +394,7 @@ def test_kernels_of_dispatchers_take_their_multiprocessors_from_computation(tmp_
 def test_layers_are_divided_as_nvidia_and_meta_did(name, slots, sizes):
     """Megatron-Bridge, recipes/deepseek and recipes/kimi; arXiv 2407.21783, section 3.3.2."""
     model = find(name)
-    assert list(layers_of_slots(model.layers, slots, layers_of_output(model))) == sizes
+    assert list(stages.layers_of_slots(model.layers, slots, stages.layers_of_output(model))) == sizes
 
 
 @pytest.mark.parametrize(

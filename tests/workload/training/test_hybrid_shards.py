@@ -11,7 +11,6 @@ from nadi.workload.generators.models import Model, find
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.parameters import held
-from nadi.workload.generators.training.rules import settle
 from nadi.workload.generators.training.stages import families
 from tests.refusals import refused
 from tests.scenarios.running import simulate
@@ -46,7 +45,7 @@ def test_experts_have_as_many_copies_as_the_other_parameters():
 
 def test_parameters_are_gathered_within_a_group_and_shards_reduced_between_groups():
     """FSDP, 8 replicas of 4 micro-batches: bytes of one GPU for all parameters P, as 2-byte and 4-byte values."""
-    plan = settle(WIDE, parallel_plan("dp8,shard4,gb32"), "fsdp")
+    plan = rules.settle(WIDE, parallel_plan("dp8,shard4,gb32"), "fsdp")
     found, passes = sent(generate(WIDE, plan, "fsdp")), 4
     parameters = held(WIDE, plan, 0).total
     gathers = found["dp:all-gather", "forward"] + found["dp:all-gather", "backward"]
@@ -62,7 +61,7 @@ def test_parameters_are_gathered_within_a_group_and_shards_reduced_between_group
 @pytest.mark.parametrize("overlap", ["true", "false"])
 def test_instances_of_megatrons_distributed_optimizer(overlap):
     """num_distributed_optimizer_instances=2: each bucket once within an instance, its shard between them."""
-    plan = settle(GPT, parallel_plan(f"tp2,pp2,dp4,shard2,zero1,gb16,overlap_grad_reduce={overlap}"))
+    plan = rules.settle(GPT, parallel_plan(f"tp2,pp2,dp4,shard2,zero1,gb16,overlap_grad_reduce={overlap}"))
     found = sent(generate(GPT, plan))
     parameters = sum(held(GPT, plan, stage).total for stage in range(2)) * 8  # of all GPUs
     reduced = "backward" if overlap == "true" else "optimizer"
@@ -74,7 +73,7 @@ def test_instances_of_megatrons_distributed_optimizer(overlap):
 
 @pytest.mark.parametrize("framework", ["fsdp", "megatron"])
 def test_copies_of_experts_that_no_group_shards_are_reduced_all_the_same(framework):
-    plan = settle(
+    plan = rules.settle(
         MIXTRAL,
         parallel_plan("dp8,ep4,shard4,gb16,zero1" if framework == "megatron" else "dp8,ep4,shard4,gb16"),
         framework,
@@ -95,7 +94,7 @@ def rows_of(trace, word):
 
 def test_times_are_those_of_rings_within_and_between_groups():
     """A reduce-scatter takes S (n - 1) / n, the all-reduce of its result 2 (S / n) (r - 1) / r over a link's rate."""
-    plan = settle(WIDE, parallel_plan("dp8,shard4,gb8,copies=none"), "fsdp")
+    plan = rules.settle(WIDE, parallel_plan("dp8,shard4,gb8,copies=none"), "fsdp")
     made = generate(WIDE, plan, "fsdp")
     graph = build("fully-connected:npus=8,rate=100Gbps,delay=1ns")
     how = CollectiveSettings({"reduce-scatter": "ring", "all-reduce": "ring"})

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from nadi import et
-from nadi.et import NodeType
 from nadi.inputs import plug_ins
 from nadi.studies.planner.step import step_time, target_machine
 from nadi.topologies import clusters
@@ -19,6 +18,7 @@ from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.pipeline import KIND
 from nadi.workload.generators.training.stages import pipeline_of
+from tests.et.parents import all_before, names_of_parents, parents_of
 from tests.nonempty import nonempty
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, PREDICTING, flops, sent
 
@@ -32,15 +32,13 @@ def makespan(made, duration):
         trace, names = made.traces[number], list(made.traces[number].names)
         assert made.example_npu[number] == npu
         for row in nonempty(range(len(trace))):
-            parents[npu, row] = {
-                (npu, other) for other in trace.dep[trace.dep_ptr[row] : trace.dep_ptr[row + 1]].tolist()
-            }
-            takes[npu, row] = duration(names[row]) if trace.type[row] == NodeType.COMP_NODE else 0
+            parents[npu, row] = {(npu, other) for other in parents_of(trace, row)}
+            takes[npu, row] = duration(names[row]) if trace.type[row] == et.NodeType.COMP_NODE else 0
             ends = tuple(int(column[row]) for column in (trace.comm_src, trace.comm_dst, trace.comm_tag))
-            if trace.type[row] == NodeType.COMM_SEND_NODE:
+            if trace.type[row] == et.NodeType.COMM_SEND_NODE:
                 assert ends not in sends
                 sends[ends] = (npu, row)
-            elif trace.type[row] == NodeType.COMM_RECV_NODE:
+            elif trace.type[row] == et.NodeType.COMM_RECV_NODE:
                 receives.append((ends, (npu, row)))
     for ends, node in receives:
         parents[node].add(sends[ends])
@@ -83,9 +81,9 @@ def test_computations_wait_for_sends_where_messages_are_not_overlapped(plan, wai
     made = generate(GPT, parallel_plan(f"pp4,{plan},gb8"))
     for trace in nonempty(made.traces):
         ends = zip(trace.dep_ptr.tolist(), trace.dep_ptr[1:].tolist(), trace.type.tolist(), strict=False)
-        work = (NodeType.COMP_NODE, NodeType.COMM_COLL_NODE)
+        work = (et.NodeType.COMP_NODE, et.NodeType.COMM_COLL_NODE)
         awaited = {row for begin, end, kind in ends if kind in work for row in trace.dep[begin:end].tolist()}
-        sends = [row for row in range(len(trace)) if trace.type[row] == NodeType.COMM_SEND_NODE]
+        sends = [row for row in range(len(trace)) if trace.type[row] == et.NodeType.COMM_SEND_NODE]
         assert {row in awaited for row in sends} == {waits}
 
 
@@ -95,17 +93,12 @@ class Trace:
     def __init__(self, plan, framework="megatron", number=0):
         self.table = generate(LLAMA, parallel_plan(plan), framework).traces[number]
         self.names = list(self.table.names)
-        self.before = []
-        for row in range(len(self.table)):  # rows come after their parents
-            own = set(self.table.dep[self.table.dep_ptr[row] : self.table.dep_ptr[row + 1]].tolist())
-            self.before.append(own.union(*(self.before[parent] for parent in own)))
+        self.before = all_before(self.table)
 
     def rows(self, *parts):
-        """Of the nodes whose names have all parts."""
         return [row for row, name in enumerate(self.names) if all(part in name for part in parts)]
 
     def computed(self, *parts):
-        """The same of computations."""
         return [row for row in self.rows(*parts) if self.table.type[row] == et.NodeType.COMP_NODE]
 
     def wait(self, rows, others):
@@ -234,10 +227,7 @@ def test_gathers_run_beside_the_product_before_and_the_reduction_after_all():
     row_of = {name: row for row, name in enumerate(trace.names)}
 
     def parents(name):
-        return {
-            trace.names[row]
-            for row in trace.dep[trace.dep_ptr[row_of[name]] : trace.dep_ptr[row_of[name] + 1]].tolist()
-        }
+        return names_of_parents(trace, row_of[name])
 
     prefix = "step0/backward-weights/mb{}/head/"
     for number in (1, 2):

@@ -203,12 +203,7 @@ REFUSED = [
         "recompute is per-op with megatron, expected none, selective or full",
     ),
     *(
-        (
-            "mixtral-8x7b",
-            f"dp8,ep8,overlap_ep=true,recompute={word}",
-            "megatron",
-            f"overlap_ep with recompute {word}",
-        )
+        ("mixtral-8x7b", f"dp8,ep8,overlap_ep=true,recompute={word}", "megatron", f"overlap_ep with recompute {word}")
         for word in ("moe", "full")
     ),
 ]

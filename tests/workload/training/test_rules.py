@@ -110,7 +110,6 @@ divisors = st.sampled_from([1, 2, 4, 8])
 
 @st.composite
 def cases(draw):
-    """A model and a plan, most of which pass."""
     heads = draw(st.sampled_from([4, 8, 12]))
     latent = st.builds(
         LatentAttention, query_rank=st.sampled_from([0, 6]), key_value_rank=st.just(5), nope_dim=st.just(4),
@@ -352,10 +351,7 @@ def test_attention_in_fp8_quantises_its_operands_and_is_faster_on_blackwell():
         for dtype in ("auto", "fp8")
     }
     cast, core = operators["fp8"]
-    assert (cast.shape, core) == (
-        (8192 * 128 * (32 + 16), 2, 1, 0),
-        operators["auto"][0]._replace(dtype="fp8"),
-    )
+    assert (cast.shape, core) == ((8192 * 128 * (32 + 16), 2, 1, 0), operators["auto"][0]._replace(dtype="fp8"))
     times = ComputeTimes(find_gpu("gb300"), vendor_tables=False)
     assert sum(map(times.time_ps, operators["fp8"])) < times.time_ps(operators["auto"][0])
 

@@ -12,6 +12,7 @@ from nadi.workload.generators.training.item_lists import READ_MICROS, RESTART_MI
 from nadi.workload.generators.training.parameters import held
 from nadi.workload.generators.training.rules import check, settle
 from nadi.workload.generators.training.software import profile, profile_names
+from tests.et.parents import names_of_parents
 from tests.nonempty import nonempty
 from tests.refusals import refused
 from tests.workload.training.small import GPT, LLAMA
@@ -33,10 +34,6 @@ def _row(trace: TraceTable, end: str) -> int:
     return row
 
 
-def _parents(trace: TraceTable, row: int) -> set[str]:
-    return {trace.names[parent] for parent in trace.dep[trace.dep_ptr[row] : trace.dep_ptr[row + 1]].tolist()}
-
-
 def test_a_host_that_reads_the_norm_holds_the_optimizer_up_by_its_work_per_tensor():
     host = profile("megatron-core", "megatron").host
     trace = _trace("dp2")
@@ -50,9 +47,9 @@ def test_a_host_that_reads_the_norm_holds_the_optimizer_up_by_its_work_per_tenso
 def test_the_host_launches_what_follows_beside_the_optimizer():
     trace = _trace("dp2")
     read, step = "step0/optimizer/grad-norm/host", "step0/optimizer/step"
-    assert _parents(trace, _row(trace, "optimizer/step")) == {read}
-    assert _parents(trace, _row(trace, "optimizer/copies/host")) == {read}
-    assert _parents(trace, _row(trace, "optimizer/host")) == {step, "step0/optimizer/copies/host"}
+    assert names_of_parents(trace, _row(trace, "optimizer/step")) == {read}
+    assert names_of_parents(trace, _row(trace, "optimizer/copies/host")) == {read}
+    assert names_of_parents(trace, _row(trace, "optimizer/host")) == {step, "step0/optimizer/copies/host"}
 
 
 def test_numbers_that_the_host_reads_are_summed_over_the_model():
@@ -76,7 +73,7 @@ def test_gradients_are_set_to_zero_before_the_first_forward_pass():
 def test_the_first_gather_of_parameters_waits_until_gradients_are_zero():
     trace = _trace("dp2,zero1", model=LLAMA)
     first = _rows(trace, "/dp:all-gather")[0]
-    assert _parents(trace, first) == {"step0/forward/zero-gradients"}
+    assert names_of_parents(trace, first) == {"step0/forward/zero-gradients"}
 
 
 def test_parameters_of_products_are_gathered_in_one_byte():

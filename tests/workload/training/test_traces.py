@@ -18,11 +18,11 @@ from nadi.workload.generators.models.architecture import Experts, Model
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate, nodes_at_most
 from nadi.workload.generators.training.parameters import held
-from nadi.workload.generators.training.rules import settle
 from nadi.workload.generators.training.stage import Stage
 from nadi.workload.generators.training.stages import Shard, chunks, families, neighbours, pipeline_of, place
 from nadi.workload.generators.training.units import units
 from tests.budgets import bounded
+from tests.et.parents import all_before, names_of_parents, parents_of
 from tests.nonempty import nonempty
 from tests.workload.training.small import BALANCED, DEEPSEEK, GPT, LLAMA, MIXTRAL, cases
 
@@ -79,8 +79,7 @@ def test_computations_of_an_npu_are_a_chain(case):
         latest = np.full(len(trace), -1)  # the last computation that a row comes after, or is
         expected = -1
         for row in nonempty(et.topological_order(trace).tolist()):
-            parents = trace.dep[trace.dep_ptr[row] : trace.dep_ptr[row + 1]]
-            latest[row] = latest[parents].max(initial=-1)
+            latest[row] = latest[parents_of(trace, row)].max(initial=-1)
             if trace.names[row].endswith("/copies/host"):  # the host launches them beside the optimizer
                 continue
             if trace.type[row] == et.NodeType.COMP_NODE:
@@ -206,15 +205,6 @@ def test_each_list_costs_the_host_a_view_and_the_gpu_a_copy_of_each_entry():
     assert set(of_product) == {2 * 2 * GPUS * share(3 * 1024 * 1024)}  # each value of 2 bytes is read and written
 
 
-def before(trace):
-    """All that each row waits for."""
-    found = []
-    for row in range(len(trace)):
-        own = set(trace.dep[trace.dep_ptr[row] : trace.dep_ptr[row + 1]].tolist())
-        found.append(own.union(*(found[parent] for parent in own)))
-    return found
-
-
 def products(trace, layer):
     """Of its backward pass."""
     own = rows(trace, f"backward/mb0/{layer}/")
@@ -224,7 +214,7 @@ def products(trace, layer):
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_a_module_waits_for_its_copies_and_for_the_gradients_above(prefetch):
     trace = table(SMALL, f"gather=list,prefetch={prefetch}")
-    waits = before(trace)
+    waits = all_before(trace)
     unpacked = rows(trace, "backward/mb0/layer0/", "unpack")
     assert len(unpacked) == 4
     assert all(set(unpacked) <= waits[row] for row in nonempty(products(trace, "layer0")))
@@ -259,11 +249,6 @@ def rows_of_copies(trace, part):
     return [row for row, name in enumerate(trace.names) if part in name]
 
 
-def parents(trace, row):
-    """Names of all that a row waits for, by data or by control."""
-    return {trace.names[other] for other in trace.dep[trace.dep_ptr[row] : trace.dep_ptr[row + 1]].tolist()}
-
-
 @pytest.mark.parametrize(("text", "passes"), [("zero3", 2), ("zero2", 1)])
 def test_each_gather_has_a_copy_that_waits_for_it(text, passes):
     trace = trace_of(GPT, text)
@@ -271,7 +256,7 @@ def test_each_gather_has_a_copy_that_waits_for_it(text, passes):
     assert len(copies) == len(rows_of_copies(trace, "dp:all-gather")) == passes * WRAPS * MICRO_BATCHES
     for row in copies:
         layer = trace.names[row].split("/")[-2]
-        assert any(name.endswith(f"{layer}/dp:all-gather") for name in parents(trace, row)), trace.names[row]
+        assert any(name.endswith(f"{layer}/dp:all-gather") for name in names_of_parents(trace, row)), trace.names[row]
 
 
 @pytest.mark.parametrize("model", [GPT, LLAMA, MIXTRAL])
@@ -303,9 +288,9 @@ def test_gradients_wait_for_the_reduction_before_whose_buffer_they_take():
             (row,) = [
                 row for row in rows_of_copies(trace, f"/{layer}/copy-in") if f"mb{micro_batch}/" in trace.names[row]
             ]
-            assert any(name.endswith(f"mb{micro_batch}/{before}/dp:reduce-scatter") for name in parents(trace, row)), (
-                trace.names[row]
-            )
+            assert any(
+                name.endswith(f"mb{micro_batch}/{before}/dp:reduce-scatter") for name in names_of_parents(trace, row)
+            ), trace.names[row]
 
 
 def test_a_backward_pass_ends_with_its_last_reduction():
@@ -315,7 +300,7 @@ def test_a_backward_pass_ends_with_its_last_reduction():
             row for row in rows_of_copies(trace, f"forward/mb{micro_batch}/") if "all-gather" in trace.names[row]
         ]
         first = waiting[0]
-        assert f"step0/backward/mb{micro_batch - 1}/embedding/dp:reduce-scatter" in parents(trace, first)
+        assert f"step0/backward/mb{micro_batch - 1}/embedding/dp:reduce-scatter" in names_of_parents(trace, first)
 
 
 @pytest.mark.parametrize("framework", ["megatron", "deepspeed"])
@@ -366,7 +351,7 @@ def peak(trace):
 @pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zero-bubble", "interleaved,vpp2"])
 def test_stages_hold_as_many_activations_as_their_schedule_says(model, recompute, schedule):
-    plan = settle(model, parallel_plan(f"tp2,sp,pp4,gb8,{schedule},recompute={recompute}"))
+    plan = rules.settle(model, parallel_plan(f"tp2,sp,pp4,gb8,{schedule},recompute={recompute}"))
     made = generate(model, plan)
     for stage, own in nonempty(enumerate(chunks(model, plan))):
         kept = [

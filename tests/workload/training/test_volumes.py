@@ -9,12 +9,10 @@ from nadi.et import NodeType
 from nadi.workload.compute.operators import PRODUCTS
 from nadi.workload.generators.models import find, names, operations
 from nadi.workload.generators.models.architecture import Model
-from nadi.workload.generators.models.operations import training_flops
 from nadi.workload.generators.training import experts, parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.item_lists import Compute
 from nadi.workload.generators.training.parameters import held, trained
-from nadi.workload.generators.training.rules import settle
 from nadi.workload.generators.training.stages import Shard, chunks, micro_batches, padded_vocab
 from nadi.workload.generators.training.units import units
 from tests.budgets import bounded
@@ -26,12 +24,11 @@ _ACTIVATION, _GRADIENT = 2, 4
 
 def volume(model, text, framework="megatron"):
     """The settled plan, and bytes by kind and pass, optimizer steps apart."""
-    plan = settle(model, parallel_plan(text), framework)
+    plan = rules.settle(model, parallel_plan(text), framework)
     return plan, sent(generate(model, plan, framework))
 
 
 def total(found, kind):
-    """Of all passes."""
     return sum(size for (name, _), size in found.items() if name == kind)
 
 
@@ -243,16 +240,16 @@ def test_buckets_are_cut_as_megatron_cuts_them():
 
 def test_what_is_offloaded_goes_and_comes_back():
     """Activations once for each layer and micro-batch; gradients out and weights in once a step."""
-    plan = settle(LLAMA, parallel_plan("tp2,pp2,dp2,gb16,offload=activations,recompute=full"))
+    plan = rules.settle(LLAMA, parallel_plan("tp2,pp2,dp2,gb16,offload=activations,recompute=full"))
     made = generate(LLAMA, plan)
     kept = plan.global_batch * plan.sequence * LLAMA.hidden * _ACTIVATION * LLAMA.layers * plan.tp  # a layer's input
     assert moved(made, NodeType.MEM_STORE_NODE) == moved(made, NodeType.MEM_LOAD_NODE) == kept
-    plan = settle(LLAMA, parallel_plan("dp4,gb16,offload=optimizer"))
+    plan = rules.settle(LLAMA, parallel_plan("dp4,gb16,offload=optimizer"))
     made = generate(LLAMA, plan)
     parameters = held(LLAMA, plan, 0).total * plan.dp
     assert moved(made, NodeType.MEM_STORE_NODE) == parameters * _GRADIENT
     assert moved(made, NodeType.MEM_LOAD_NODE) == parameters * 2
-    plan = settle(LLAMA, parallel_plan("dp4,gb16,offload=parameters,zero3"), "fsdp")
+    plan = rules.settle(LLAMA, parallel_plan("dp4,gb16,offload=parameters,zero3"), "fsdp")
     made = generate(LLAMA, plan, "fsdp")
     gathered = total(sent(made), "dp:all-gather")
     assert moved(made, NodeType.MEM_LOAD_NODE) == gathered > 0
@@ -266,7 +263,7 @@ def test_what_is_offloaded_goes_and_comes_back():
 def test_megatron_models_have_the_published_operations(recompute, passes, of_cores, of_heads, plan):
     """F = 96 B s l h^2 (1 + s/6h + V/16lh) (arXiv 2104.04473, equation 3), which recomputes all layers."""
     model = find("megatron-18.4b")
-    settled = settle(model, parallel_plan(f"{plan},recompute={recompute},attention=unfused"))
+    settled = rules.settle(model, parallel_plan(f"{plan},recompute={recompute},attention=unfused"))
     s, layers, h = model.sequence, model.layers, model.hidden
     expected = passes * settled.global_batch * s * layers * h**2
     expected *= 1 + s / (of_cores * h) + padded_vocab(model, settled) / (of_heads * layers * h)
@@ -283,7 +280,7 @@ def test_any_plan_has_the_operations_of_the_model(case):
         return  # tokens that are dropped, and matrices that each of the group has whole
     padded = model.model_copy(update={"vocab": padded_vocab(model, plan)})
     batch = plan.global_batch
-    expected = training_flops(padded, batch, plan.sequence, recompute=plan.recompute, lora=plan.lora)
+    expected = operations.training_flops(padded, batch, plan.sequence, recompute=plan.recompute, lora=plan.lora)
     assert flops(generate(model, plan, framework)) == expected * plan.steps
 
 
@@ -293,11 +290,11 @@ def test_any_plan_has_the_operations_of_the_model(case):
 )
 def test_flash_attention_does_what_the_mask_leaves(model, context):
     """Forward the pairs that the mask leaves, backward two and a half times as many; matrices three times."""
-    plan = settle(model, parallel_plan(f"tp2,sp,dp2,{context},recompute=selective"))
+    plan = rules.settle(model, parallel_plan(f"tp2,sp,dp2,{context},recompute=selective"))
     padded = model.model_copy(update={"vocab": padded_vocab(model, plan)})
     batch, s = plan.global_batch, plan.sequence
-    all_three = training_flops(padded, batch, s, causal=True)
-    core = training_flops(padded, batch, s, causal=True, recompute="selective") - all_three
+    all_three = operations.training_flops(padded, batch, s, causal=True)
+    core = operations.training_flops(padded, batch, s, causal=True, recompute="selective") - all_three
     assert flops(generate(model, plan)) == all_three + core * 3 // 2
 
 
@@ -367,7 +364,7 @@ def test_a_stage_has_the_parameters_of_its_layers(case):
 @pytest.mark.parametrize("name", names())
 def test_of_all_models_of_the_library(name):
     model = find(name)
-    plan = settle(model, parallel_plan("tp1"))
+    plan = rules.settle(model, parallel_plan("tp1"))
     expected = trained(model, plan, 0)
     assert tensors(model, plan, 0) == (expected.dense, expected.experts)
 
