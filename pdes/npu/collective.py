@@ -75,8 +75,11 @@ def first_lane_of(plans, schedule, slot):
 
 
 @inline
-def start_collective(world, node, row, now_ps):
-    """Begin, at now_ps or later, the collective of trace row `row` of NPU `node` of `world`; return its instance."""
+def start_collective(world, node, row, start_ps, now_ps):
+    """Begin, at now_ps or later, the collective of trace row `row` of NPU `node` of `world`; return its instance.
+
+    start_ps: when the row has started, from which its launch counts; at most now_ps.
+    """
     net, npus, insts, trace, plans = world.net, world.npus, world.insts, world.trace, world.plans
     npu = npus.npu[node]
     r = npu.trace_base + row
@@ -104,6 +107,7 @@ def start_collective(world, node, row, now_ps):
     later = plans.launch_ps[schedule]
     if later > 0 or net.hooks.act == 0:  # at message level: pdes.messages.message_loop.begin_row
         later += begins_after(net, plans, collective.first_lane)
+    later -= now_ps - start_ps
     if later > 0:
         collective.started = LAUNCHING
         put_off(net, npus, insts, node, wake_place(net, inst), now_ps + later)

@@ -348,7 +348,11 @@ def do_later(world_address, node, now_ps):
         post_send(net, npus, world.trace, node, msg[m].ref, now_ps)
         return 0
     if msg[m].what == STARTS:
-        return (start_collective(world, node, msg[m].ref, now_ps) + 1) << 32
+        # an aggregator may have started long before it is told to take part: its launch is over
+        npu = npus.npu[node]
+        slot = npu.slot_base + world.trace.group[npu.trace_base + msg[m].ref]
+        start_ps = min(np.int64(world.nvlink.start_ps[slot]), now_ps)
+        return (start_collective(world, node, msg[m].ref, start_ps, now_ps) + 1) << 32
     if msg[m].what == RUNS:
         call_hook(net.hooks.running, world_address, node, msg[m].ref, 1, now_ps)
         return 0

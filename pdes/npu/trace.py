@@ -222,7 +222,7 @@ def start_row(world_address, node, row, now_ps):
         elif net.const.collectives_in_flight > 0 and (call_hook(net.hooks.may_start, world_address, node, row) == 0):
             return done, inst
         elif net.hooks.join == 0 or call_hook(net.hooks.join, world_address, node, row, now_ps) == 0:
-            inst = start_collective(world, node, row, now_ps)
+            inst = start_collective(world, node, row, now_ps, now_ps)
     else:
         done = row
     rows.flag[first + row] |= state.ROW_STARTED

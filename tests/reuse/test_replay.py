@@ -245,6 +245,18 @@ def test_an_aggregator_that_starts_after_the_members_does_not_wait(turns):
     both(graph, program, SETTINGS)
 
 
+def test_the_launch_of_an_aggregator_is_over_when_its_members_send(monkeypatch):
+    """It is told a cell after them, and a cell without packets on NVLinks is longer than these."""
+    monkeypatch.setattr(Records, "is_in_vain", property(lambda records: records.simulated > 0))
+    traces = Traces(16)
+    traces.collective(GROUPS["a"], 0, 4096, group="a")
+    for npu in GROUPS["a"]:
+        traces.compute(npu, 200, deps=(0,))
+    traces.collective(GROUPS["a"], 0, 8 << 20, group="a", deps=dict.fromkeys(GROUPS["a"], (1,)))
+    found = both(*program_of(traces), SETTINGS)
+    assert found.reuse["episodes_replayed"] == 1
+
+
 def test_collectives_that_meet_are_one_episode():
     traces = Traces(16)
     traces.collective(GROUPS["pair"], 0, 8 << 20, group="pair")

@@ -177,6 +177,9 @@ def test_the_model_of_nvls():
     reached = 8 * 57.7 * 16 / 30
     assert model_us(two, 10**9, "nvls-tree", "simple") == pytest.approx(25 + 2 * 20.9 + 1e9 / reached / 1e3)
     assert model_us(one, 10**9, "nvls-tree", "simple") == model_us(two, 10**9, "nvls", "simple") == math.inf
+    assert model_us(one, 10**9, "nvls", "simple", nvls=False) == math.inf
+    chosen = [nccl_decision("all-reduce", one, 10**9, NcclParameters(nvls=nvls)).algorithm for nvls in (True, False)]
+    assert chosen == ["nvls", "ring"]
 
 
 def test_what_the_search_plans():
