@@ -321,12 +321,10 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     busy = min(_full_blocks(operator), gpu.sms)
     rate = min(gpu.streaming_Bps(efficiency), busy * sm_rate)
     work_s = max(operator.bytes / rate, operator.flops / gpu.peak_of("fp32"))
-    if operator.kind == "unvectorised":
-        values, passes = operator.shape
-        work_s = max(work_s, values * passes / (_SINGLE_VALUES * gpu.sms * gpu.clock_hz))
     launches = _MAXIMUM_LAUNCHES if operator.kind == "quantise" and operator.shape[1] > 1 else 1
     if operator.kind == "unvectorised":
-        launches = operator.shape[1]
+        values, launches = operator.shape
+        work_s = max(work_s, values * launches / (_SINGLE_VALUES * gpu.sms * gpu.clock_hz))
     return _LAUNCHES.get(operator.kind, launches) * gpu.launch_overhead_ps + gpu.memory_latency_ps + work_s * PS_PER_S
 
 

@@ -280,12 +280,11 @@ def _pieces(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecisio
 def _tree_chunks(shape: GroupShape, size_bytes: int, decision: NcclDecision, *, whole_slots: bool) -> int:
     """Return the number of chunks of a channel: one slot each, or smaller ones that keep a deep tree busy."""
     chunk_bytes, share_bytes = decision.transport.slot_bytes, -(-size_bytes // decision.channels)
-    if whole_slots:
-        return max(1, min(-(-share_bytes // chunk_bytes), MAX_STEPS))
-    depth = max(tree(shape, channel, decision.channels).depth for channel in {0, decision.channels - 1})
-    # A channel with fewer chunks than levels of the tree leaves most levels idle: NCCL halves the chunks
-    while share_bytes < depth * chunk_bytes and chunk_bytes // 2 >= decision.transport.least_bytes:
-        chunk_bytes //= 2
+    if not whole_slots:
+        depth = max(tree(shape, channel, decision.channels).depth for channel in {0, decision.channels - 1})
+        # A channel with fewer chunks than levels of the tree leaves most levels idle: NCCL halves the chunks
+        while share_bytes < depth * chunk_bytes and chunk_bytes // 2 >= decision.transport.least_bytes:
+            chunk_bytes //= 2
     return max(1, min(-(-share_bytes // chunk_bytes), MAX_STEPS))
 
 
