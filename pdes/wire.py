@@ -6,6 +6,7 @@ from nadi.pdes.construction.fabric import (
     classes_in_use,
     covering_packets,
     headrooms,
+    lane_units,
     round_trip_ps,
     window_packets,
 )

@@ -15,8 +15,6 @@ Packets that cross from one logical process to another lie in outboxes, as recor
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from nadi.pdes.core.jit import inline
 
 MAX_NPUS = 1 << 19

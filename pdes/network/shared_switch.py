@@ -404,12 +404,5 @@ def shared_switches(world_address, begin_ps, end_ps, first_node, end_node):
             order_ties(net, inbox, node, begin_ps)
             act(net, inbox, routes, node, begin_ps, end_ps)
             give_back(net, inbox)
-            # the next event is when a port with packets to send falls idle
-            soonest = np.int64(state.INF)
-            base = net.out_ptr[node]
-            for i in range(base, base + net.pool[node].ports):
-                link = np.int64(net.backlog[i])
-                if port_queues.may_go(net, link):
-                    soonest = min(soonest, net.tx[link].busy_ps)
-            net.next_time[node] = soonest
+            port_queues.set_next_time(net, node)
     return 0

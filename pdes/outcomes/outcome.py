@@ -245,7 +245,9 @@ def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
     # an output queue has no counter of bytes: the longest wait at the link's rate gives them
     queue = (packet.longest_wait_ps(sent_bytes, packets) / psb).astype(np.int64)
     gate: Rows = net.gate[:own] if net.hooks.shared_switches != 0 else rows_of(Gate, own)[:own]
-    pauses = [np.where(gate.paused >> k & 1, gate.since_ps[:, k], s.INF) for k in range(_DATA_CLASSES)]
+    # a lane without credits counts once it has some again
+    paused = gate.paused if net.const.queues == 0 else np.zeros(own, np.int64)
+    pauses = [np.where(paused >> k & 1, gate.since_ps[:, k], s.INF) for k in range(_DATA_CLASSES)]
     columns = [packet.bytes_sent(sent_bytes), packet.packets_sent(packets), net.tx_dropped[:own], queue]
     return np.stack([*columns, *(gate[name] for name in _GATE_WORDS), *pauses], axis=1)
 

@@ -50,7 +50,7 @@ def may_recur(sim: Simulation) -> bool:
         and len(sim.lps) == sim.layout.lps
         and settings.fidelity.model.has_packets
         and settings.flow_groups is None
-        and settings.switch is None  # buffers and pauses are not in it
+        and not settings.has_port_queues  # buffers, pauses and credits are not in it
         and settings.congestion_control.update is None
         and settings.faults.never_change
         and settings.queue_pairs == "pair"

@@ -86,8 +86,8 @@ class Gate(
     # arrives until the request takes effect is counted in `held_bytes`, at most `headroom_bytes` (IEEE 802.1Qbb, annex
     # O: two propagation times, and the packets that both ends may just have begun).
     mask = word("flags", "non-empty queues")
-    paused = word("flags", "data classes that the other end has paused")
-    queued_bytes = word("bytes", "bytes that wait, by data class", many=2)
+    paused = word("flags", "data classes that the other end has paused, or virtual lanes without credits")
+    queued_bytes = word("bytes", "bytes that wait, by data class; with credits all of them in the first", many=2)
     longest_bytes = word("bytes", "maximum of the bytes that waited, both classes")
     queues = word("packed_local", "first record | place behind the last << 32", many=5)
     place = word("count", "index in the node's list of ports with packets that wait")
@@ -96,12 +96,25 @@ class Gate(
     asked = word("flags", "data classes that the other end was asked to pause")
     headroom_bytes = word("bytes", "headroom of each class")
     marked_packets = word("count", "packets sent with a congestion mark")
-    pause_frames = word("count", "pause frames sent")
+    pause_frames = word("count", "pause frames, or frames that return credits, sent")
     trimmed_packets = word("count", "packets cut to their headers")
-    paused_ps = word("duration", "total time for which a class was paused")
+    paused_ps = word("duration", "total time for which a class was paused, or a lane without credits")
     since_ps = word("time", "begin of the pause, by data class", many=2)
-    discipline = word("packed", "the switch discipline's own, as its file defines (pdes/network/disciplines)", many=4)
+    discipline = word("packed", "own words of the discipline (pdes/network/disciplines), or of the arbitration", many=4)
     trimmed_turn = word("count", "trimmed packets sent since the last data packet, while data waited")
+
+
+class VirtualLane(Row, words=8):
+    """A virtual lane of a link with credits, at its sending end; then the port's queues of control (pdes/network)."""
+
+    # `free_units` is of the buffer at the other end, `held_units` and `owed_units` of the own one, for what comes over
+    # the reverse link. Without faults, the buffer's size = free_units of the sender + packets and frames on the wire +
+    # held_units and owed_units of the receiver.
+    queue = word("packed_local", "packets for this port: first record | place behind the last << 32")
+    free_units = word("count", "credits: room at the other end of the link that the port may fill")
+    held_units = word("count", "credits of the packets in this end's input buffer")
+    owed_units = word("count", "credits of packets that have left it, which are not returned yet")
+    since_ps = word("time", "time since which the lane has no credits for a full packet, while that is so")
 
 
 class SwitchBuffer(Row, words=8):
