@@ -113,8 +113,6 @@ HIGH_LANES = Condition("high_lanes", lambda run: bool(run.network.high_lanes))
 CLASSED = Condition(
     'switch = "shared-buffer" or "credits"', lambda run: run.network.switch in {"shared-buffer", "credits"}
 )
-    'switch = "shared-buffer" or "credits"', lambda run: run.network.switch in {"shared-buffer", "credits"}
-)
 QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")
 PFC = Condition("pfc = true", lambda run: run.network.pfc is True)
 ECN = Condition("ecn = true", lambda run: run.network.ecn is True)

@@ -282,9 +282,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
             raise ValueError(f'cut_through = true with switch = "{self.switch}"; expected cut_through = false')
         lanes = 2 if self.switch == "shared-buffer" else self.virtual_lanes or 1
         if (self.p2p_class or 0) >= lanes:
-            raise ValueError(
-                f"p2p_class = {self.p2p_class} with {lanes} classes or lanes; expected one of them"
-            )
+            raise ValueError(f"p2p_class = {self.p2p_class} with {lanes} classes or lanes; expected one of them")
         if self.lane_weights and len(self.lane_weights) != lanes:
             raise ValueError(f"lane_weights has {len(self.lane_weights)} weights for {lanes} virtual lanes")
         if (self.high_lanes or 0) >= lanes:

@@ -427,7 +427,7 @@ class Simulator(plain.Simulator):
     def activate(self, npu, pair):
         if pair.window == 0:  # new
             pair.number = len(npu.pairs)
-            pair.cls = int(self.settings.p2p_class == 1 and pair.group == plain.P2P_GROUP)
+            pair.cls = self.settings.p2p_class if pair.group == plain.P2P_GROUP else 0
             pair.window = self.window
             if self.control is not None:
                 pair.control = self.control()
