@@ -283,9 +283,9 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         lanes = 2 if self.switch == "shared-buffer" else self.virtual_lanes or 1
         if (self.p2p_class or 0) >= lanes:
             raise ValueError(f"p2p_class = {self.p2p_class} with {lanes} classes or lanes; expected one of them")
-        if self.lane_weights and len(self.lane_weights) != lanes:
+        if self.switch == "credits" and self.lane_weights and len(self.lane_weights) != lanes:
             raise ValueError(f"lane_weights has {len(self.lane_weights)} weights for {lanes} virtual lanes")
-        if (self.high_lanes or 0) >= lanes:
+        if self.switch == "credits" and (self.high_lanes or 0) >= lanes:
             raise ValueError(f"high_lanes = {self.high_lanes} of {lanes} virtual lanes; expected fewer")
         if self.trimming and self.pfc:
             raise ValueError("trimming = true with pfc = true; expected pfc = false, or no trimming")

@@ -8,7 +8,7 @@ import pytest
 from nadi import configuration, partition
 from nadi.configuration.sections import NetworkSection
 from nadi.inputs import limits as quantities
-from nadi.pdes import LinkFault, NpuFault, Settings, SharedBuffer, build_world, fidelity, run
+from nadi.pdes import CreditSwitch, LinkFault, NpuFault, Settings, SharedBuffer, build_world, fidelity, run
 from nadi.pdes.network.balancing import balancing
 from nadi.pdes.nic.congestion import control
 from nadi.simulation.closed_forms.collective import closed_form
@@ -38,6 +38,7 @@ SETTINGS = {
     "drops": {"queue_limit_bytes": 4000, "rto_ps": 20_000_000},
     "cut through": {"cut_through": True},
     "pauses and marks": {"switch": SharedBuffer(**BUFFER, pfc_alpha=0.01), "congestion_control": control("dcqcn")},
+    "credits": {"credits": CreditSwitch(virtual_lanes=2, lane_buffer_bytes=9000), "p2p_class": 1},
     "trims": {
         "switch": SharedBuffer(**BUFFER | {"buffer_bytes": 20_000}, pfc=False, trimming=True),
         "congestion_control": control("nscc"),
