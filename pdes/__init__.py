@@ -17,7 +17,6 @@ from nadi.pdes.construction.domains import may_replay
 from nadi.pdes.construction.layout import Simulation, Snapshot
 from nadi.pdes.construction.settings import (
     CoupledCollectives,
-    CreditSwitch,
     Faults,
     LinkFault,
     NpuFault,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nadi import pdes
 from nadi.configuration import UNKNOWN, DurationSources
-from nadi.pdes import CreditSwitch, NetworkModel, SharedBuffer, balancing, congestion, fidelity, settings_of
+from nadi.pdes import NetworkModel, SharedBuffer, balancing, congestion, fidelity, settings_of
+from nadi.pdes.wire import CreditSwitch
 
 if TYPE_CHECKING:
     from nadi.configuration.run_config import RunConfig

@@ -29,18 +29,8 @@ from nadi.errors import ConfigError
 from nadi.inputs.units import format_bytes, format_time
 from nadi.launching.workers import Backend, Workers
 from nadi.partition import DEFAULT_METHOD
-from nadi.pdes import (
-    CreditSwitch,
-    Faults,
-    Fidelity,
-    NetworkModel,
-    RunError,
-    Setting,
-    Settings,
-    SharedBuffer,
-    fidelity,
-    settings_of,
-)
+from nadi.pdes import Faults, Fidelity, NetworkModel, RunError, Setting, Settings, SharedBuffer, fidelity, settings_of
+from nadi.pdes.wire import CreditSwitch
 from nadi.workload import CollectiveSettings
 
 WEIGHT_SOURCES = ("traces", "fabric")  # words that [engine] weights accepts besides a folder

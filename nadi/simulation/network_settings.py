@@ -52,7 +52,7 @@ def network_settings(
         "switch": shared_buffer(network.engine_settings(pdes.SharedBuffer))
         if network.switch == "shared-buffer"
         else None,
-        "credits": pdes.CreditSwitch(**network.engine_settings(pdes.CreditSwitch))
+        "credits": wire.CreditSwitch(**network.engine_settings(wire.CreditSwitch))
         if network.switch == "credits"
         else None,
         "congestion_control": control(name, network.congestion, network.switch, ecn=network.ecn),

@@ -41,7 +41,7 @@ def _max_peer_steps(schedules: Schedules, peer_of_step: Int32) -> int:
 
 def constants_of(layout: Layout, program: Program, settings: Settings, part: Part, routing: Sequence[int]) -> Record:
     """Return the row `Constants` of `part` from layout, program, settings, and routing: dimensions and homes."""
-    graph, fabric, schedules, switch = layout.graph, layout.fabric, program.schedules, settings.switch
+    graph, fabric, schedules = layout.graph, layout.fabric, program.schedules
     has_control = settings.rendezvous_bytes > 0 or settings.collectives_in_flight > 0  # requests, answers or calls
     # rows of messages that one action may take; with rendezvous, a send takes a row while it waits and one for its
     # request, a receive one for an answer and one for a call
@@ -95,13 +95,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.nominal_classes = graph.links if settings.flow_groups is not None else 0
     # no path crosses a link twice; as many for acknowledgements, and one for a coupled flow of which paths are sought
     const.reserve_hops = (2 if settings.coupled is None else 3) * graph.links
-    if switch:
-        _set_switch(const, switch, settings)
-        const.reserve_blocks += fabric.batch // s.BLOCK_RECORDS + 4 * degree
-    if settings.credits:
-        _set_credits(const, settings.credits, settings)
-        # a departure frees a record and may need one for a frame
-        const.reserve_blocks += fabric.batch // s.BLOCK_RECORDS + 2 * int(const.queues) * degree
+    _set_port_queues(const, settings, fabric.batch, degree)
     return const
 
 
@@ -114,6 +108,17 @@ def has_several_nics(graph: Graph) -> bool:
     to_switch = (graph.link_dst >= graph.npus) & (graph.node_kind[graph.link_dst] != framing.NVSWITCH_KIND)
     is_nic = (graph.link_src < graph.npus) & to_switch
     return bool(np.bincount(graph.link_src[is_nic]).max(initial=0) > 1)
+
+
+def _set_port_queues(const: Record, settings: Settings, batch: int, degree: int) -> None:
+    """Set the constants of switches with queues at their ports; batch: packets of a cell, degree: links of a node."""
+    if settings.switch:
+        _set_switch(const, settings.switch, settings)
+    if settings.credits:
+        _set_credits(const, settings.credits, settings)
+    if settings.has_port_queues:
+        # a queue that is not empty has a block; with credits, a departure may need one for its frame
+        const.reserve_blocks += batch // s.BLOCK_RECORDS + 2 * max(2, int(const.queues)) * degree
 
 
 def _set_switch(const: Record, switch: SharedBuffer, settings: Settings) -> None:

@@ -114,7 +114,7 @@ def incasts(bytes_each=60_000):
 
 
 PAUSING = {"buffer_bytes": 220_000, "pfc_alpha": 1.0, "ecn_kmin_bytes": 1000, "ecn_kmax_bytes": 8000}
-LANES = pdes.CreditSwitch(virtual_lanes=4, lane_buffer_bytes=2500, lane_weights=(1, 20, 40, 80), high_lanes=1)
+LANES = pdes.wire.CreditSwitch(virtual_lanes=4, lane_buffer_bytes=2500, lane_weights=(1, 20, 40, 80), high_lanes=1)
 DROPPING = {"buffer_bytes": 12_000, "pfc": False, "pfc_alpha": 0.5}
 DROPPING |= {"ecn_kmin_bytes": 500, "ecn_kmax_bytes": 2000, "ecn_pmax": 0.5}
 CONTROLS = {

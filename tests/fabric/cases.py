@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from nadi.pdes import CreditSwitch, Settings, SharedBuffer
+from nadi.pdes import Settings, SharedBuffer
 from nadi.pdes.network.balancing import balancing
 from nadi.pdes.network.disciplines import discipline, names
+from nadi.pdes.wire import CreditSwitch
 from nadi.topologies import GraphBuilder
 from nadi.workload import CollectiveSettings
 from tests.fabric import naive

@@ -7,10 +7,11 @@ import numpy as np
 
 from nadi import partition
 from nadi.et import read_groups
-from nadi.pdes import CreditSwitch, Settings, SharedBuffer, build_world, fidelity, run
+from nadi.pdes import Settings, SharedBuffer, build_world, fidelity, run
 from nadi.pdes.network import balancing
 from nadi.pdes.nic import congestion
 from nadi.pdes.parallel import Layout, Processes, run_divided
+from nadi.pdes.wire import CreditSwitch
 from nadi.simulation.assembly import engine_inputs
 from nadi.topologies import build
 from nadi.topologies.endpoints import with_aggregators_of

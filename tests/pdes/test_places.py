@@ -8,9 +8,10 @@ import pytest
 from nadi import configuration, partition
 from nadi.configuration.sections import NetworkSection
 from nadi.inputs import limits as quantities
-from nadi.pdes import CreditSwitch, LinkFault, NpuFault, Settings, SharedBuffer, build_world, fidelity, run
+from nadi.pdes import LinkFault, NpuFault, Settings, SharedBuffer, build_world, fidelity, run
 from nadi.pdes.network.balancing import balancing
 from nadi.pdes.nic.congestion import control
+from nadi.pdes.wire import CreditSwitch
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.simulation.network_settings import network_settings
