@@ -21,7 +21,17 @@ from nadi.pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_i
 from nadi.pdes.messages import coupled, whole
 from nadi.pdes.network import balancing, disciplines, framing, shared_switch, telemetry
 from nadi.pdes.network.routing import cell_of_several, make_changes, port_of_several
-from nadi.pdes.nic import congestion, entropy, pacing, paths, rendezvous, selective, selective_receiver, transport
+from nadi.pdes.nic import (
+    congestion,
+    entropy,
+    pacing,
+    paths,
+    rendezvous,
+    selective,
+    selective_receiver,
+    several_ports,
+    transport,
+)
 from nadi.pdes.npu import collective, delivery, endpoints, in_flight, npu_window
 from nadi.pdes.reuse_kernels.domains import enter_domain, leave_domain
 
@@ -127,11 +137,17 @@ Hook = Callable[..., Any]
 
 
 def _choices(
-    settings: Settings, control: congestion.Control, *, one_home: bool, one_port: bool, has_domains: bool
+    settings: Settings,
+    control: congestion.Control,
+    *,
+    one_home: bool,
+    one_port: bool,
+    has_domains: bool,
+    has_nics: bool,
 ) -> list[tuple[str, Any, Any]]:
     """Return (word of `Hooks`, whether the run calls it, hook); control: the run's congestion control."""
     # one_home, one_port: whether each NPU has only one. has_domains: whether the fabric has NVLink domains that may be
-    # replayed.
+    # replayed. has_nics: whether some NPU has several NICs, or ports of one.
     ends = settings.fidelity
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
     is_rate_limited, hooks = control == pacing.RATE_LIMITED, ends.hooks
@@ -176,6 +192,7 @@ def _choices(
         ("leave_domain", has_domains, leave_domain),
         ("paths", settings.entropy.act, paths.steer),
         ("entropy", settings.entropy.act, settings.entropy.act),
+        ("nic_send", has_nics and settings.spreads_ports, several_ports.nic_send),
         ("is_acknowledged", ends.acknowledged, endpoints.is_acknowledged),
         ("first_allowed", settings.switch or control.update or settings.selective_repeat, pacing.first_allowed),
     ]
@@ -183,7 +200,7 @@ def _choices(
 
 def all_hooks() -> list[Hook]:
     """Return every hook that any run may use."""
-    choices = _choices(Settings(), congestion.NO_CONTROL, one_home=True, one_port=True, has_domains=True)
+    choices = _choices(Settings(), congestion.NO_CONTROL, one_home=True, one_port=True, has_domains=True, has_nics=True)
     ours = [hook for _, _, hook in choices]
     controls = [control.update for control in (pacing.RATE_LIMITED, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
@@ -203,5 +220,12 @@ def hooks_of(layout: Layout, settings: Settings) -> dict[str, Hook]:
     graph = layout.graph
     one_way = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
     ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)
-    choices = _choices(settings, layout.control, one_home=one_way, one_port=ports <= 1, has_domains=layout.replays)
+    choices = _choices(
+        settings,
+        layout.control,
+        one_home=one_way,
+        one_port=ports <= 1,
+        has_domains=layout.replays,
+        has_nics=has_several_nics(graph),
+    )
     return {name: hook for name, is_called, hook in choices if is_called}

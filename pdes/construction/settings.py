@@ -209,6 +209,11 @@ class Settings:
         "docs/explanation/fabric.md lists the rules",
     )
     paths: int = setting(64, "number of entropies of a queue pair, a power of two")
+    nic_ports: str = setting(
+        "queue-pair",
+        "NICs of several ports: queue-pair = each queue pair uses one of them; packet = packets take the port that "
+        "their entropy names",
+    )
     seed: int = setting(1, "seed of all hashed choices: ECMP and the order of simultaneous events")
     concurrent_collectives: bool = setting(False, "let collectives of one group run concurrently on an NPU")
     one_at_a_time: bool = setting(
@@ -264,6 +269,11 @@ class Settings:
     def overtakes(self) -> bool:
         """Whether packets of a queue pair may overtake each other, since they take different paths."""
         return self.load_balancing.reorders or self.entropy.act is not None
+
+    @property
+    def spreads_ports(self) -> bool:
+        """Whether packets of a queue pair take all ports of a NIC that has several."""
+        return self.nic_ports == "packet" and self.entropy.act is not None
 
     @property
     def slows_compute(self) -> bool:

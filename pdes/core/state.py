@@ -269,6 +269,7 @@ class Npus(NamedTuple):
 
     npu: Annotated[np.recarray, npu.Npu, RowsOf.NPU]
     port: Annotated[np.recarray, network.Port, RowsOf.PORT]
+    nic: Annotated[np.recarray, network.NicPort, RowsOf.PORT]  # where NICs have several ports for one queue pair
     heap: Annotated[Int64, RowsOf.NPU, OWN_WAY]  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/algorithms.py
     token: Annotated[np.recarray, npu.Tokens, RowsOf.NPU, Each("gated_dimensions")]
     system: Annotated[np.recarray, npu.System, RowsOf.NPU]

@@ -5,10 +5,10 @@ import numpy as np
 from nadi.pdes.core import algorithms, state
 from nadi.pdes.core.jit import call_hook, inline, outline
 from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, wire_bytes
-from nadi.pdes.network.link import link_send
 from nadi.pdes.nic.control import echo_at
 from nadi.pdes.nic.paths import packet_word
 from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
+from nadi.pdes.nic.several_ports import paused_classes, port_busy_ps, send_from_port
 
 # Queue pairs that pacing holds back: a pairing heap per port, the earliest on top (Fredman et al., 1986).
 #
@@ -386,7 +386,7 @@ def transit_allowed(net, npus, link):
         return True
     # the first packet decides for all: transit is one FIFO for both classes, so a paused class holds back the other
     word1 = net.record[port.transit_head].w1
-    return net.gate[link].paused & (1 << data_class(word1)) == 0
+    return paused_classes(net, npus, link) & (1 << data_class(word1)) == 0
 
 
 @inline
@@ -397,9 +397,8 @@ def transmit(net, npus, qps, node, link, now_ps):
     link: outgoing link of the NPU; now_ps: current time in ps.
     """
     # If more packets are left, or a message's last byte is awaited, an event follows when the port falls idle.
-    tx = net.tx[link]
     port = npus.port[link]
-    busy = tx.busy_ps
+    busy = port_busy_ps(net, npus, link)
     # candidates: acknowledgements, transit packets that no pause holds back, and a queue pair
     has_control = port.control_packets > 0
     has_transit = transit_allowed(net, npus, link)
@@ -432,8 +431,7 @@ def transmit(net, npus, qps, node, link, now_ps):
         else:
             word1, word2, word3 = send_data(net, npus, qps, node, link, first, now_ps)
             port.turn = 1
-        link_send(net, link, asked, now_ps, word1, word2, word3)
-        busy = tx.busy_ps
+        busy = send_from_port(net, npus, node, link, asked, now_ps, word1, word2, word3)
         # nobody awaits the last byte and nothing is left to send: no event, since the next post tries the port
         if (
             port.sent_ref < 0

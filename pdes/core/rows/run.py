@@ -189,7 +189,7 @@ class ControlParameters(Row, words=16):
     """Parameters of the run's congestion control; each file of pdes/nic/congestion declares its own."""
 
 
-class Hooks(Row, words=32):
+class Hooks(Row, words=40):
     """Addresses of functions that kernels call, for optional parts of the engine."""
 
     # A meaning begins with the arguments that follow the address of the world.
@@ -233,6 +233,9 @@ class Hooks(Row, words=32):
     leave_domain = word("hook", "(node, row, now): counts a row that is done and sent packets within an NVLink domain")
     paths = word("hook", "(operation, q, a, b, now): chooses the path of a packet, and learns of answers; 0: one path")
     entropy = word("hook", "(operation, q, path, now): the entropy rule (pdes/nic/entropy)")
+    nic_send = word(
+        "hook", "(node, link, asked, now, w1, w2, w3): sends by one of the ports of a NIC; 0: NICs have one"
+    )
     is_acknowledged = word("hook", "(node, ref, now): handles a message's last acknowledgement, if it counts")
 
 
