@@ -98,7 +98,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.control_bytes = settings.rendezvous_control_bytes
     const.handshakes = has_control
     const.slows_compute = settings.slows_compute
-    const.reorder_packets = settings.reorder_packets or 2 * s.SELECTIVE_PACKETS
+    const.reorder_packets, const.probes = reorder_packets(settings, int(const.window_packets)), settings.entropy.probes
     const.reduces = settings.fidelity.reduction_psb > 0
     const.spreads = settings.overtakes
     const.reserve_samples = 8 * (fabric.batch + degree) if settings.sample_ps else 0  # up to 3 per packet, twice
@@ -109,6 +109,20 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
         _set_switch(const, switch, settings)
         const.reserve_blocks += fabric.batch // s.BLOCK_RECORDS + 4 * degree
     return const
+
+
+def reorder_packets(settings: Settings, window: int) -> int:
+    """Return the reordering in packets beyond which a packet counts as lost.
+
+    Args:
+        settings: Settings of the run.
+        window: Packets that a queue pair may have unacknowledged.
+    """
+    if settings.reorder_packets:
+        return settings.reorder_packets
+    # rules that look for broken paths need losses before the timeout: half a window fills about half a round trip,
+    # which is more than paths without long queues differ
+    return max(1, window // 2) if settings.entropy.probes else 2 * s.SELECTIVE_PACKETS
 
 
 def has_several_nics(graph: Graph) -> bool:

@@ -210,9 +210,9 @@ class Settings:
     )
     paths: int = setting(64, "number of entropies of a queue pair, a power of two")
     nic_ports: str = setting(
-        "queue-pair",
-        "NICs of several ports: queue-pair = each queue pair uses one of them; packet = packets take the port that "
-        "their entropy names",
+        "one",
+        "ports that a queue pair uses of a NIC with several: one of them; or all, each packet the one that its entropy "
+        "names",
     )
     seed: int = setting(1, "seed of all hashed choices: ECMP and the order of simultaneous events")
     concurrent_collectives: bool = setting(False, "let collectives of one group run concurrently on an NPU")
@@ -273,7 +273,7 @@ class Settings:
     @property
     def spreads_ports(self) -> bool:
         """Whether packets of a queue pair take all ports of a NIC that has several."""
-        return self.nic_ports == "packet" and self.entropy.act is not None
+        return self.nic_ports == "all" and self.entropy.act is not None
 
     @property
     def slows_compute(self) -> bool:

@@ -6,7 +6,7 @@ from nadi.pdes.core import algorithms, state
 from nadi.pdes.core.jit import call_hook, inline, outline
 from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, wire_bytes
 from nadi.pdes.nic.control import echo_at
-from nadi.pdes.nic.paths import packet_word
+from nadi.pdes.nic.paths import packet_word, path_to_probe, probe_words
 from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
 from nadi.pdes.nic.several_ports import paused_classes, port_busy_ps, send_from_port
 
@@ -314,6 +314,20 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
 
 
 @inline
+def send_data_or_probe(net, npus, qps, node, link, pair, now_ps):
+    """Return words 1 to 3 as `send_data`, or of a probe of a path, after which the turn stays with the queue pair.
+
+    net: links of the LP; npus: NPUs and ports of the LP; qps: queue pairs of the LP; node: number of the NPU in the LP;
+    link: outgoing link of the NPU; pair: row of the queue pair in `qps.qp`; now_ps: current time in ps.
+    """
+    if net.hooks.paths != 0:
+        probe = path_to_probe(net, pair, now_ps)
+        if probe > 0:
+            return probe_words(net, qps.qp[pair], probe - 1)
+    return send_data(net, npus, qps, node, link, pair, now_ps)
+
+
+@inline
 def take(net, record):
     """Return time and words of a packet of `net`, the first `record` of a queue, and take up its telemetry."""
     algorithms.carry(net, algorithms.TAKE_UP, record)
@@ -429,7 +443,7 @@ def transmit(net, npus, qps, node, link, now_ps):
             port.transit_bytes -= wire_bytes(word1)
             port.turn = 0
         else:
-            word1, word2, word3 = send_data(net, npus, qps, node, link, first, now_ps)
+            word1, word2, word3 = send_data_or_probe(net, npus, qps, node, link, first, now_ps)
             port.turn = 1
         busy = send_from_port(net, npus, node, link, asked, now_ps, word1, word2, word3)
         # nobody awaits the last byte and nothing is left to send: no event, since the next post tries the port

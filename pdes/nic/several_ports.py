@@ -1,6 +1,6 @@
 """NICs of several ports, one in each plane of the fabric, over all of which a queue pair sends its packets.
 
-With `[network] nic_ports = "packet"` all ports of an NPU to ordinary switches are one NIC. Its queue pairs and
+With `[network] nic_ports = "all"` all ports of an NPU to ordinary switches are one NIC. Its queue pairs and
 acknowledgements take turns at the first of these ports, at the rate of all together, and each packet leaves by the port
 that its entropy names. It waits until that port is idle, and so do the packets behind it: a NIC stores nothing. As
 consecutive turns of an entropy rule take each port once, all are busy as long as no path is left out.

@@ -69,7 +69,7 @@ _VALUES = {
         "flowlet_gap": ["5us"],
         "entropy": [name for name in wire.entropy_rules() if name != "fixed"],
         "paths": [4],
-        "nic_ports": ["packet"],
+        "nic_ports": ["all"],
         "selective_repeat": [True, False],
         "reorder": [8],
     },

@@ -183,6 +183,7 @@ class Constants(
     jobs = word("count", "rows of `link_bytes` per link, 0: one job, whose bytes are those of the links")
     back = word("address", "address of a world of the whole fabric, whose routes acknowledgements take")
     paths = word("count", "entropies of a queue pair, a power of two, where senders choose")
+    probes = word("flag", "senders probe paths that they do not use")
 
 
 class ControlParameters(Row, words=16):

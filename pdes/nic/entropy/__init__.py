@@ -10,6 +10,8 @@
     PATH_TIMED_OUT  a packet on `path` has not arrived when the retransmission timer of the queue pair ran out
     PATH_FORGET     the queue pair was idle for a pause: the rule's own words begin anew; penalties above 0 are gone
 
+    PATH_PROBE      returns a path to probe now, or -1; with PROBES = True, whenever the queue pair may send
+
 LEARNS = True: the rule uses `Qps.penalty`, a number per path, and must know of lost packets. RECYCLES = True: it uses
 `Qps.path_good`, SELECTIVE_PACKETS paths. Its own
 words are those of a row derived from `PairPaths`.
@@ -33,6 +35,7 @@ class EntropyRule:
     act: Callable | None  # hook, None for one path
     learns: bool = False  # it keeps a penalty per path, and learns of lost packets
     recycles: bool = False  # it keeps a queue of good paths
+    probes: bool = False  # it probes paths that it does not use
 
 
 FIXED = EntropyRule("fixed", None)
@@ -49,4 +52,5 @@ def entropy_rule(name: str) -> EntropyRule:
     if name == FIXED.name:
         return FIXED
     module = module_of(KIND, name, "act", parameters=5)
-    return EntropyRule(name, module.act, getattr(module, "LEARNS", False), getattr(module, "RECYCLES", False))
+    flags = ("learns", "recycles", "probes")
+    return EntropyRule(name, module.act, **{flag: getattr(module, flag.upper(), False) for flag in flags})

@@ -20,7 +20,7 @@ def path_at(net, paths, turn):
         paths: Paths of the queue pair (row of `qps.paths`).
         turn: Turns of the queue pair before this one, since its last pause.
     """
-    # Example: of 64 paths, turn 130 is number 2 of round 2: path 2 xor bits 3 to 5 of that round's hash. The lowest bits
+    # Example: of 64 paths, turn 130 is number 2 of round 2: path 2 xor bits 3 to 5 of that hash. The lowest bits
     # keep their order in all rounds, so that each of up to MAX_PORTS ports of a NIC gets every so many packets exactly.
     order = mix3(paths.salt, 0x70BD, turn // net.const.paths) & ~(MAX_PORTS - 1)
     return (turn ^ order) & (net.const.paths - 1)
