@@ -90,8 +90,8 @@ def packet_word(net, qps, pair, seq, is_new, now_ps):
     qp = qps.qp[pair]
     word2 = numbered(qp.w2, seq)
     if net.hooks.paths != 0:
-        is_idle = np.int64(is_new and seq == qp.una)
-        value = call_hook(net.hooks.paths, net.const.address, PATH_SEND, pair, seq, is_idle, now_ps)
+        kind = np.int64(seq == qp.una) if is_new else np.int64(2)
+        value = call_hook(net.hooks.paths, net.const.address, PATH_SEND, pair, seq, kind, now_ps)
         word2 = with_entropy(word2, value)
     return word2
 
@@ -131,8 +131,8 @@ def steer(world_address, operation, pair, a, b, now_ps):
 
     Args:
         world_address: Address of the directory of the LP's `World`.
-        operation: PATH_SEND: packet `a` is sent now, and nothing is under way if b is 1. PATH_ANSWER: an
-            acknowledgement or notification with words a and b. PATH_LOST: packet `a` is considered lost.
+        operation: PATH_SEND: packet `a` is sent now; b is 1 if nothing is under way, 2 if the packet is sent again.
+            PATH_ANSWER: an answer with words a and b. PATH_LOST: packet `a` is considered lost.
             PATH_TIMEOUT: no packet was acknowledged for the timeout, and `a` has not arrived. PATH_TO_PROBE: return 1 +
             the entropy of a path to probe, 0 = none.
         pair: Row of the queue pair in `qps.qp`.
@@ -151,7 +151,7 @@ def steer(world_address, operation, pair, a, b, now_ps):
             forget(net, qps, pair)
             call_hook(rule, world_address, PATH_FORGET, pair, 0, now_ps)
         paths.last_ps = now_ps
-        path = call_hook(rule, world_address, PATH_CHOOSE, pair, 0, now_ps)
+        path = call_hook(rule, world_address, PATH_CHOOSE, pair, b >> 1, now_ps)
         if keeps:
             qps.path_sent[sent] = path
         return (paths.first + path * paths.step) & ENTROPY_MASK

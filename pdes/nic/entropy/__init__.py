@@ -2,7 +2,7 @@
 
 `inputs.plug_ins` finds the files. A file holds TITLE and a hook `act(world_address, operation, pair, path, now_ps)`:
 
-    PATH_CHOOSE     returns the path of the next packet, 0 to `Constants.paths` - 1; `path` means nothing
+    PATH_CHOOSE     returns the path of the next packet, 0 to `Constants.paths` - 1; `path` is 1 if it is sent again
     PATH_GOOD       an acknowledgement without a mark of a packet that was sent by `path`
     PATH_MARKED     likewise with a mark, or a congestion notification
     PATH_TRIMMED    a switch has trimmed a packet on `path`

@@ -36,6 +36,7 @@ class MrcPaths(PairPaths, words=16):
     """Paths of a queue pair with the rule `mrc`."""
 
     bad_paths = word("count", "paths that are assumed bad", rest="begins")
+    good_path = word("count", "path of the last acknowledgement without a mark")
     probed = word("count", "path that was probed last")
     probe_ps = word("time", "time of the next probe, if a path is assumed bad")
 
@@ -105,13 +106,20 @@ def act(world_address, operation, pair, path, now_ps):
     world = world_at(world_address)
     net, qps = world.net, world.qps
     if operation == PATH_CHOOSE:
+        # a packet that is sent again goes by a path that has just worked: others may be broken, too, and the loss of
+        # such a packet shows only when the timer runs out
+        good = of_rule(qps.paths)[pair].good_path
+        if path == 1 and qps.penalty[pair * net.const.paths + good] == GOOD:
+            return np.int64(good)
         return np.int64(next_in_use(net, qps, pair))
     if operation == PATH_PROBE:
         return next_probe(net, qps, pair, now_ps)
     own = of_rule(qps.paths)[pair]
     at = pair * net.const.paths + path
     state = np.int64(qps.penalty[at])
-    if operation == PATH_GOOD and state <= BAD:
+    if operation == PATH_GOOD and state == GOOD:
+        own.good_path = path
+    elif operation == PATH_GOOD and state <= BAD:
         # also an acknowledgement that was only late: the path works
         qps.penalty[at] = state - 1
         if BAD - state + 1 >= SUCCESSES:
