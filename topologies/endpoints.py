@@ -121,6 +121,7 @@ def _with_endpoints(
     n, more = graph.npus, len(np.asarray(host))
     # column 0 is an endpoint, n behind its index; column 1 a switch, which the endpoints move up
     own = cables + np.array([n, more])
+    group = _inserted(graph.group, n, np.full(more, -1))
     link_src = np.concatenate([_moved(graph.link_src, n, more), own.reshape(-1)]).astype(np.int32)
     link_dst = np.concatenate([_moved(graph.link_dst, n, more), own[:, ::-1].reshape(-1)]).astype(np.int32)
     return replace(
@@ -136,8 +137,9 @@ def _with_endpoints(
         link_delay_ps=np.concatenate([graph.link_delay_ps, np.repeat(delay_ps, 2)]),
         host=np.concatenate([graph.host, host]).astype(np.int32),
         pod=_inserted(graph.pod, n, pod),
+        group=group,
         numbers=graph.numbers and (*graph.numbers[:n], *[NO_NUMBER] * more, *graph.numbers[n:]),
-        routing=build_table_routing(n + more, graph.nodes + more, link_src, link_dst),
+        routing=build_table_routing(n + more, graph.nodes + more, link_src, link_dst, group),
     )
 
 

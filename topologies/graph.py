@@ -72,6 +72,7 @@ class Graph:
     dims: tuple[int, ...]  # logical dimensions, fastest first; their product is `npus`
     host: Int32  # int32[npus], server (scale-up domain) of each NPU; without servers, each NPU has its own
     pod: Int32  # int32[nodes], pod for partitions by pod; -1 = none
+    group: Int32  # int32[nodes], group of each switch, as of a dragonfly; -1 = none, as of NPUs
     routing: TableRouting | DimensionRouting  # routing of packets, by tables or by dimensions
     switch_names: tuple[str, ...]  # names of the nodes from `npus` on, such as "leaf 2"
     accelerator: str = ""  # model of the NPUs, such as "h100", which selects NCCL's constants; "" = unknown

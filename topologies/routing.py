@@ -167,9 +167,18 @@ _MAX_ENTRIES = 2**29
 _MAX_HOPS = UNREACHABLE - 2
 
 
-def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32) -> TableRouting:
+# Length of a link between groups, in links within groups: a path takes as few links between groups as it can, and then
+# as few others. More than the links within groups of any path: a dragonfly's has two.
+GLOBAL_LENGTH = 16
+
+
+def build_table_routing(
+    npus: int, nodes: int, link_src: Int32, link_dst: Int32, group: Int32 | None = None
+) -> TableRouting:
     """Return shortest paths by hop count, with all equal-cost links; a set includes parallel links.
 
+    With groups, the shortest paths are among those with the fewest links between groups: in a dragonfly, a path over a
+    third group may have fewer links in all, but takes twice the capacity between groups (Kim et al., ISCA 2008).
     NPUs are the nodes 0 .. npus-1 and carry no transit. With each link, its reverse is included. Raises TopologyError:
     two NPUs are linked
     directly, or the tables would not fit in memory.
@@ -179,6 +188,7 @@ def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32)
         nodes: The number of NPUs and switches.
         link_src: int32[links], the sending node of each link.
         link_dst: int32[links], the receiving node of each link.
+        group: int32[nodes], the group of each switch, -1 = none; None = no switch has one.
     """
     _refuse_direct_links(npus, link_src, link_dst)
     # row of the table of each node: switch `npus + i` has row i, NPUs have none
@@ -198,10 +208,12 @@ def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32)
             f"a routing table of {rows} switches by {len(home_node)} first switches is too large; "
             f"expected at most {_MAX_ENTRIES} entries"
         )
-    hops = all_hops(rows, home_node - npus, src, dst)
+    length = _lengths(link_src[between], link_dst[between], group)
+    distance = all_distances(rows, home_node - npus, src, dst, length)
     sets = PortSets()
     home, attach_set = _attach(npus, link_dst[down], attach_home, down, sets)
-    next_set = next_sets(hops, src, dst, between, sets)
+    next_set = next_sets(distance, src, dst, length, between, sets)
+    hops = _links_of_distance(distance, length)
     set_ptr, set_link = sets.arrays()
     return TableRouting(home_node.astype(np.int32), home, attach_set, row, hops, next_set, set_ptr, set_link)
 
@@ -243,8 +255,24 @@ def _refuse_direct_links(npus: int, link_src: Int32, link_dst: Int32) -> None:
         )
 
 
-def all_hops(switches: int, home_row: Int32, src: Int32, dst: Int32) -> Int8:
-    """Return int8[switches, homes]: links from every switch to every home.
+def _lengths(src: Int32, dst: Int32, group: Int32 | None) -> Int64:
+    """Return int64[links]: GLOBAL_LENGTH for links between switches of two groups, 1 for others."""
+    if group is None:
+        return np.ones(len(src), np.int64)
+    is_global = (group[src] >= 0) & (group[dst] >= 0) & (group[src] != group[dst])
+    return np.where(is_global, GLOBAL_LENGTH, 1)
+
+
+def _links_of_distance(distance: Int8, length: Int64) -> Int8:
+    """Return int8[switches, homes]: numbers of links from distances; length: int64[links] of links between switches."""
+    if length.max(initial=1) == 1:
+        return distance
+    links = distance // GLOBAL_LENGTH + distance % GLOBAL_LENGTH
+    return np.where(distance == UNREACHABLE, UNREACHABLE, links).astype(np.int8)
+
+
+def all_distances(switches: int, home_row: Int32, src: Int32, dst: Int32, length: Int64) -> Int8:
+    """Return int8[switches, homes]: distances from every switch to every home.
 
     The homes that reach a switch are a row
     of bits, so that one level of all searches is one pass over the links.
@@ -254,30 +282,42 @@ def all_hops(switches: int, home_row: Int32, src: Int32, dst: Int32) -> Int8:
         home_row: int32[homes], the switches that have NPUs, counted from the first switch.
         src: int32[links], the sending switch of each link between switches, ascending.
         dst: int32[links], the receiving switch of each link.
+        length: int64[links], the length of each link, 1 or GLOBAL_LENGTH.
     """
     homes = len(home_row)
     seen = np.zeros((switches, (homes + 7) // 8), np.uint8)
     columns = np.arange(homes)
     # bit 7 of a byte is its first column, as np.unpackbits reads them
     np.bitwise_or.at(seen, (home_row, columns // 8), (128 >> (columns % 8)).astype(np.uint8))
-    hops = np.full((switches, homes), UNREACHABLE, np.int8)
-    hops[home_row, columns] = 0
+    distance = np.full((switches, homes), UNREACHABLE, np.int8)
+    distance[home_row, columns] = 0
     if not len(src):
-        return hops
-    # begin of each switch's run of links, for reduceat, which combines a run at once
-    first = np.flatnonzero(np.diff(src, prepend=-1))
-    frontier = seen.copy()
+        return distance
+    # links by length; begin of each switch's run of links, for reduceat, which combines a run at once
+    kinds = [(int(kind), src[length == kind], dst[length == kind]) for kind in np.unique(length)]
+    runs = [(kind, a[first := np.flatnonzero(np.diff(a, prepend=-1))], b, first) for kind, a, b in kinds]
+    # what each of the last levels reached first: a longer link leads on from an earlier one
+    frontiers = {0: seen.copy()}
+    last = 0
     for level in range(1, UNREACHABLE + 1):
         reached = np.zeros_like(seen)
-        reached[src[first]] = np.bitwise_or.reduceat(frontier[dst], first, axis=0)
+        for kind, owner, ends, first in runs:
+            if level - kind in frontiers:
+                reached[owner] |= np.bitwise_or.reduceat(frontiers[level - kind][ends], first, axis=0)
         frontier = reached & ~seen
-        if not frontier.any():
-            return hops
+        frontiers.pop(level - runs[-1][0], None)
+        if frontier.any():
+            last = level
+            frontiers[level] = frontier
+        elif level - last >= runs[-1][0]:
+            return distance
+        else:
+            continue
         if level > _MAX_HOPS:
             break
         # one assignment per level writes all pairs at that distance; a queue per home would be a Python loop
         seen |= frontier
-        hops[np.unpackbits(frontier, axis=1, count=homes).view(bool)] = level
+        distance[np.unpackbits(frontier, axis=1, count=homes).view(bool)] = level
     raise TopologyError(f"a path of more than {_MAX_HOPS} links between switches; expected a shorter one")
 
 
@@ -331,24 +371,28 @@ def _attach(
     return home, attach_set
 
 
-def next_sets(hops: Int8, src: Int32, dst: Int32, link: npt.NDArray[np.intp], sets: PortSets) -> Int32:
+def next_sets(
+    distance: Int8, src: Int32, dst: Int32, length: Int64, link: npt.NDArray[np.intp], sets: PortSets
+) -> Int32:
     """Return int32[switches, homes]: the set of links that lead nearer to the home; a switch's equal sets are one.
 
     Args:
-        hops: int8[switches, homes], numbers of links from each switch to each home.
+        distance: int8[switches, homes], distance from each switch to each home.
         src: int32[links], the sending switch of each link between switches, ascending.
         dst: int32[links], the receiving switch of each link.
+        length: int64[links], the length of each link.
         link: int[links], the number of each of these links in the network.
         sets: The list to which the new port sets are added.
     """
-    next_set = np.full(hops.shape, -1, np.int32)
-    bounds = np.searchsorted(src, np.arange(len(hops) + 1))
-    for row, low, high in zip(range(len(hops)), bounds[:-1], bounds[1:], strict=True):
+    next_set = np.full(distance.shape, -1, np.int32)
+    bounds = np.searchsorted(src, np.arange(len(distance) + 1))
+    for row, low, high in zip(range(len(distance)), bounds[:-1], bounds[1:], strict=True):
         if low == high:
             continue
-        # bool[links of the switch, homes]: whether the link's end is one hop nearer to the home
-        # UNREACHABLE - 1 is above _MAX_HOPS, so no link counts as nearer to a home that cannot be reached.
-        nearer = hops[dst[low:high]] == hops[row] - 1
+        # bool[links of the switch, homes]: whether the link's end is nearer to the home by the link's length. int16, as
+        # UNREACHABLE less a length may be a distance; no link counts as nearer to a home that cannot be reached.
+        after = distance[dst[low:high]] + length[low:high, None].astype(np.int16)
+        nearer = (after == distance[row]) & (distance[row] < UNREACHABLE)
         # homes behind the same links share one set: a leaf of a fat tree has two, whatever the number of homes
         patterns, pattern_of = _distinct_columns(nearer)
         sizes = patterns.sum(axis=0)
@@ -401,8 +445,10 @@ def routing_without(graph: Graph, links: Collection[int]) -> TableRouting:
     # the old sets keep their numbers, so that rows of the old tables stay valid where a path is lost
     sets = PortSets()
     sets.add(np.diff(original.set_ptr), original.set_link.astype(np.intp))
-    hops = all_hops(graph.nodes - graph.npus, original.home_node - graph.npus, src, dst)
-    next_set = next_sets(hops, src, dst, between, sets)
+    length = _lengths(graph.link_src[between], graph.link_dst[between], graph.group)
+    distance = all_distances(graph.nodes - graph.npus, original.home_node - graph.npus, src, dst, length)
+    next_set = next_sets(distance, src, dst, length, between, sets)
+    hops = _links_of_distance(distance, length)
     # pairs that the failure separates
     cut = (hops == UNREACHABLE) & (original.hops < UNREACHABLE)
     if cut.any():

@@ -117,6 +117,7 @@ SPECS = [
     "leaf-spine:leaves=3,hosts_per_leaf=4",
     "fat-tree:k=4",
     "fat-tree:npus=60",
+    "dragonfly:p=2,a=3,h=1",
     "fat-tree:npus=16",
     "fat-tree:hosts_per_leaf=4,leaves_per_pod=2,pods=1",
     "fat-tree:npus=100,hosts_per_leaf=4,leaves_per_pod=3,spines_per_pod=2,cores_per_plane=5",

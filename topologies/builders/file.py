@@ -13,6 +13,7 @@
     kind = "switch"             # or "nvswitch", a switch within a server
     latency = "300ns"           # forwarding latency
     pod = 0
+    group = 0                   # group for routing that is not minimal, as of a dragonfly; -1 = none
 
     [[links]]                   # cables, in this order
     rate = "100Gbps"
@@ -73,6 +74,7 @@ class _Switch(Parameters):
     kind: Literal["switch", "nvswitch"] = "switch"
     latency: Time = 0
     pod: _Pod = -1
+    group: _Pod = -1
 
 
 class _Links(Parameters):
@@ -116,6 +118,7 @@ def build(arguments: Arguments, name: str) -> Graph:
         latency_ps=[s.latency for s in content.switches],
         kind=[NVSWITCH if s.kind == "nvswitch" else SWITCH for s in content.switches],
         pod=[s.pod for s in content.switches],
+        group=[s.group for s in content.switches],
     )
     node_of = _node_numbers(content.npus, names, name)
     for i, links in enumerate(content.links):
@@ -240,6 +243,8 @@ def _toml(graph: Graph) -> Iterator[str]:
         yield f'kind = "{"nvswitch" if graph.node_kind[node] == NVSWITCH else "switch"}"'
         yield f'latency = "{format_time(int(graph.node_latency_ps[node]))}"'
         yield f"pod = {graph.pod[node]}"
+        if graph.group[node] >= 0:
+            yield f"group = {graph.group[node]}"
     yield from _toml_links(graph)
 
 

@@ -313,7 +313,8 @@ def _copy(graph: Graph, nodes: Int64, links: Int64, senders: Int64, receivers: I
         dims=(len(npus),),
         host=graph.host[npus],
         pod=graph.pod[nodes],
-        routing=build_table_routing(len(npus), len(nodes), src, dst),
+        group=graph.group[nodes],
+        routing=build_table_routing(len(npus), len(nodes), src, dst, graph.group[nodes]),
         switch_names=tuple(graph.node_name(node) for node in nodes[len(npus) :].tolist()),
     )
 
