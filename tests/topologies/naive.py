@@ -31,6 +31,18 @@ SMALL = [
     "rail-fat-tree:npus=16,gpus_per_host=2,ports=2,hosts_per_unit=2,spines=2",
     "rail-fat-tree:npus=16,gpus_per_host=2,hosts_per_unit=2,rail_spines=true,spines=2,cores=2,core_planes=1",
     "rail-fat-tree:npus=12,gpus_per_host=2,hosts_per_unit=2,rail_spines=true,spines=2,forwarding=true",
+    "slim-fly:q=3",
+    "dragonfly-plus:p=2,leaves=2",
+    "dragonfly-plus:p=1,leaves=3,spines=2,h=3,groups=4",
+    "hyperx:sizes=3x2x2,p=2,width=1x2x1",
+    "rail-only:npus=16,gpus_per_host=4",
+    "rail-only:npus=16,gpus_per_host=2,hosts_per_rail_leaf=2,spines=2",
+    "zcube:npus=12,npus_per_switch=3",
+    "zcube:npus=16,npus_per_switch=4,gpus_per_host=4,uplinks=2",
+    "twisted-torus:sizes=2x4",
+    "twisted-torus:sizes=2x2x4",
+    "multi-plane:npus=10,planes=4,nics_per_leaf=4,spines=2",
+    "multi-plane:npus=16,planes=2,nics_per_leaf=2,gpus_per_host=4,rails=true",
 ]
 
 
