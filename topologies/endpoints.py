@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from nadi.inputs.arrays import Int32, Int64
 from nadi.inputs.limits import LINK_RATE_BPS
-from nadi.topologies.graph import AGGREGATOR, NPU, Graph, TableRouting, TopologyError
-from nadi.topologies.routing import build_table_routing
+from nadi.topologies.graph import AGGREGATOR, NPU, Graph, TopologyError
+from nadi.topologies.table_routing import build_table_routing
 
 AGGREGATOR_DELAY_PS = 100_000  # delay between a switch's ports and its aggregator, each way: 100 ns, an assumption
 NO_NUMBER = -1  # number of an endpoint in the network's file, which lacks it
@@ -79,7 +79,7 @@ def with_host_memories(graph: Graph) -> Graph:
     of a host.
     """
     hosts, first_npu = np.unique(graph.host, return_index=True)
-    if len(hosts) == graph.npus or not isinstance(graph.routing, TableRouting):
+    if len(hosts) == graph.npus or graph.routing.npus_forward:
         raise TopologyError(f"{graph.name}: its NPUs are in no hosts with switches of their own")
     memory, switch, rate_bps, delay_ps = _memory_links(graph, hosts)
     cables = np.stack([memory, switch], axis=1)

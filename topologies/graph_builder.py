@@ -18,8 +18,8 @@ from nadi.inputs.arrays import Int64
 from nadi.inputs.limits import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES, MAX_NPUS
 from nadi.inputs.units import parse_delay, parse_link_rate, short
 from nadi.topologies.dimension_routing import Hierarchy, build_dimension_routing
-from nadi.topologies.graph import NPU, NVSWITCH, SWITCH, Graph, TableRouting, TopologyError
-from nadi.topologies.routing import build_table_routing, unreachable_pair
+from nadi.topologies.graph import NPU, NVSWITCH, SWITCH, Graph, TopologyError
+from nadi.topologies.table_routing import TableRouting, build_table_routing, unreachable_pair
 
 
 class GraphBuilder:

@@ -197,7 +197,7 @@ def hooks_of(layout: Layout, settings: Settings) -> dict[str, Hook]:
         settings: Settings of the run.
     """
     graph = layout.graph
-    one_way = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
+    one_way = graph.routing.dimensions == 0 and graph.routing.homes_per_npu == 1
     ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)
     choices = _choices(settings, layout.control, one_home=one_way, one_port=ports <= 1, has_domains=layout.replays)
     return {name: hook for name, is_called, hook in choices if is_called}

@@ -148,14 +148,7 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
         settings: Settings of the run.
     """
     routing: Any = graph.routing
-    if hasattr(routing, "home"):
-        # 127 marks homes out of reach; one link more at both ends
-        hops = int(routing.hops[routing.hops < 127].max(initial=0)) + 2
-    else:
-        # the longest way in each dimension: half a ring, or one link
-        ring = (routing.mode[: graph.npus] == 0).any(axis=0)
-        single = (routing.mode[: graph.npus] == 2).any(axis=0)
-        hops = int(np.where(ring, routing.sizes // 2, np.where(single, 2, 1)).sum())
+    hops = routing.longest_links()
     psb = s.PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.min()
     wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
     per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))

@@ -65,13 +65,16 @@ def test_slim_fly_is_that_of_another_simulator(shared_data) -> None:
         return [*itertools.accumulate(range(q - 2), lambda power, _: int(table[power, element]), initial=one)]
 
     root = next(x for x in range(q) if len({*powers(own, x)}) == q - 1)
+    # their generators of the first half are ours of the second: times `root`, as y, m and c are if cables shall stay
+    times = [int(own[root, x]) for x in range(q)]
     # equal up to the names of the field's elements, of which there are as many as primitive elements
     found = []
     for theirs_root in range(q):
-        names = {0: 0} | dict(zip(powers(own, root), powers(product, theirs_root), strict=True))
-        if len(set(names.values())) == q:
-            renamed = nx.relabel_nodes(ours, {v: v // 81 * 81 + names[v % 81 // q] * q + names[v % q] for v in ours})
-            found.append({*map(frozenset, renamed.edges)} == {*map(frozenset, theirs.edges)})
+        name = {0: 0} | dict(zip(powers(own, root), powers(product, theirs_root), strict=True))
+        if len(set(name.values())) == q:
+            renamed = {x * q + y: name[x] * q + name[times[y]] for x in range(q) for y in range(q)}
+            renamed |= {81 + m * q + c: 81 + name[times[m]] * q + name[times[c]] for m in range(q) for c in range(q)}
+            found.append(nx.utils.graphs_equal(nx.relabel_nodes(ours, renamed), nx.Graph(theirs)))
     assert any(found)
 
 

@@ -39,8 +39,8 @@ from nadi.inputs import whole_file
 from nadi.inputs.documents import checked, read_toml, refuse_other_kinds
 from nadi.inputs.limits import MAX_NODES
 from nadi.inputs.units import format_rate, format_time
-from nadi.topologies.dimension_routing import Hierarchy, dimensions_of, format_dimensions, lay_out
-from nadi.topologies.graph import NVSWITCH, SWITCH, DimensionRouting, Extent, Graph, TopologyError, of_cables
+from nadi.topologies.dimension_routing import Hierarchy, lay_out
+from nadi.topologies.graph import NVSWITCH, SWITCH, Extent, Graph, TopologyError, of_cables
 from nadi.topologies.graph_builder import GraphBuilder
 from nadi.topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time
 
@@ -228,8 +228,8 @@ def _toml(graph: Graph) -> Iterator[str]:
     yield f"# {json.dumps(graph.name)}, written by nadi"  # a path may hold bytes that are not UTF-8
     yield f"npus = {graph.npus}"
     yield f"dims = {list(graph.dims)}"
-    if isinstance(graph.routing, DimensionRouting):
-        yield f'stack = "{format_dimensions(dimensions_of(graph.routing))}"'
+    if graph.routing.stack:
+        yield f'stack = "{graph.routing.stack}"'
     yield f"host = {graph.host.tolist()}"
     yield f"pods = {graph.pod[: graph.npus].tolist()}"
     if graph.accelerator:
