@@ -46,20 +46,24 @@ SMALL = [
 ]
 
 
+LONG = 1000  # length of a link between groups, more than all others of a path
+
+
 def as_networkx(graph):
     """The graph with its links as keys of parallel edges."""
     network = nx.MultiDiGraph()
     network.add_nodes_from((node, {"kind": kind}) for node, kind in enumerate(graph.node_kind.tolist()))
     for link, (a, b) in enumerate(zip(graph.link_src.tolist(), graph.link_dst.tolist(), strict=True)):
-        network.add_edge(a, b, key=link, rate=int(graph.link_rate_bps[link]))
+        between = min(graph.group[[a, b]]) >= 0 and graph.group[a] != graph.group[b]
+        network.add_edge(a, b, key=link, rate=int(graph.link_rate_bps[link]), length=LONG if between else 1)
     return network
 
 
 def distances_without_transit(graph, network, dst):
-    """Links from every node to NPU dst when no NPU forwards: {node: links}, unreachable nodes left out."""
+    """Length from every node to NPU dst when no NPU forwards: {node: length}, unreachable nodes left out."""
     other_npus = set(range(graph.npus)) - {dst}
     switches = network.subgraph(set(network) - other_npus)
-    distance = nx.single_source_shortest_path_length(switches.reverse(), dst)
+    distance = nx.single_source_dijkstra_path_length(switches.reverse(), dst, weight="length")
     for npu in other_npus:
         reachable = [distance[n] for n in network.successors(npu) if n in distance]
         if reachable:
@@ -68,8 +72,12 @@ def distances_without_transit(graph, network, dst):
 
 
 def nearer_links(network, distance, node, npus):
-    """All links from node to nodes that are one nearer, no NPUs but the destination; an NVSwitch between two alone."""
-    near = {v for v, d in distance.items() if d == distance[node] - 1 and (v not in npus or d == 0)}
+    """All links that lead nearer by their length, to no NPU but the destination; an NVSwitch between two alone."""
+    near = {
+        v
+        for _, v, length in network.out_edges(node, data="length")
+        if distance.get(v) == distance[node] - length and (v not in npus or distance[v] == 0)
+    }
     if node in npus and distance[node] == 2:
         inside = {v for v in network.successors(node) if v in near and network.nodes[v]["kind"] == topologies.NVSWITCH}
         near = inside or near
