@@ -3,14 +3,16 @@
 from nadi.pdes.construction.fabric import (
     MAX_BATCH,
     Fabric,
+    at_tiers,
     classes_in_use,
     covering_packets,
     headrooms,
     lane_units,
     round_trip_ps,
+    tier_word,
     window_packets,
 )
-from nadi.pdes.construction.settings import CreditSwitch
+from nadi.pdes.construction.settings import CreditSwitch, TierBuffer
 from nadi.pdes.core.packet import MAX_WIRE_BYTES, SHARE_UNITS
 from nadi.pdes.core.state import MAX_PATHS, MAX_SET, SELECTIVE_PACKETS
 from nadi.pdes.network.framing import (

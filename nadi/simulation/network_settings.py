@@ -103,7 +103,8 @@ def shared_buffer(settings: dict[str, Any]) -> SharedBuffer:
     if "discipline" in settings:
         with _naming("discipline"):
             settings = settings | {"discipline": disciplines.discipline(settings["discipline"])}
-    return SharedBuffer(**settings)
+    tiers = {word: tier.engine_settings(SharedBuffer) for word, tier in settings.get("tiers", {}).items()}
+    return SharedBuffer(**settings | {"tiers": tuple(wire.TierBuffer(word, **own) for word, own in tiers.items())})
 
 
 @contextmanager
@@ -257,11 +258,18 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
 
 def _check_buffer(graph: Graph, fabric: wire.Fabric, settings: pdes.Settings, switch: SharedBuffer) -> None:
     """Refuse a shared buffer that exceeds what telemetry can carry, or of which PFC headrooms leave nothing."""
-    found = f"[network] buffer: found {format_bytes(switch.buffer_bytes)}"
-    if "telemetry" in settings.congestion_control.signals and switch.buffer_bytes > MAX_TELEMETRY_BUFFER_BYTES:
+    words = {wire.tier_word(name) for name in graph.switch_names}
+    for tier in switch.tiers:
+        if tier.word not in words - {"nvswitch"}:
+            known = ", ".join(sorted(words - {"nvswitch"})) or "no tiers, as no switch has a shared buffer"
+            raise ConfigError(f"[network] tiers: found {tier.word!r}; expected tiers of {graph.name}: {known}")
+    buffer_bytes = wire.at_tiers(graph, switch, "buffer_bytes").astype(np.int64)
+    largest_bytes = int(buffer_bytes[graph.npus :].max(initial=0))
+    if "telemetry" in settings.congestion_control.signals and largest_bytes > MAX_TELEMETRY_BUFFER_BYTES:
         raise ConfigError(
-            f"{found}; expected at most {format_bytes(MAX_TELEMETRY_BUFFER_BYTES)} with "
-            f"{settings.congestion_control.name}, whose packets carry it"
+            f"[network] buffer: found {format_bytes(largest_bytes)}; expected at most "
+            f"{format_bytes(MAX_TELEMETRY_BUFFER_BYTES)} with {settings.congestion_control.name}, whose packets "
+            "carry it"
         )
     if not switch.pfc:
         return
@@ -269,11 +277,12 @@ def _check_buffer(graph: Graph, fabric: wire.Fabric, settings: pdes.Settings, sw
     need = np.bincount(graph.link_dst, headroom, graph.nodes).astype(np.int64)
     # NPUs have no shared buffers
     need[: graph.npus] = 0
-    node = int(need.argmax())
-    if need[node] >= switch.buffer_bytes:
+    node = int((need - buffer_bytes).argmax())
+    if need[node] >= buffer_bytes[node]:
         raise ConfigError(
-            f"{found}, but the PFC headrooms of {graph.node_name(node)} take {format_bytes(int(need[node]))}; "
-            "expected a larger buffer or a smaller pfc_headroom"
+            f"[network] buffer: found {format_bytes(int(buffer_bytes[node]))}, but the PFC headrooms of "
+            f"{graph.node_name(node)} take {format_bytes(int(need[node]))}; expected a larger "
+            "buffer or a smaller pfc_headroom"
         )
 
 

@@ -242,7 +242,7 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
     for size, unit, maximum in (
         (graph.npus, "NPUs", packet.MAX_NPUS - 1),
         (graph.nodes, "nodes", s.MAX_NODES - 1),
-        (graph.links, "links", s.MAX_LINKS - 1),
+        (graph.links, "links", s.MAX_LINKS),
         (len(program.group_ptr) - 1, "groups", packet.MAX_GROUPS - 1),
         (program.node_seq.max(initial=0), "collectives of one group", packet.MAX_SEQ - 1),
         (window, "packets of a window with selective repeat", s.SELECTIVE_PACKETS),

@@ -268,7 +268,7 @@ def hooks_of(layout: Layout, settings: Settings) -> dict[str, Hook]:
         settings: Settings of the run.
     """
     graph = layout.graph
-    one_way = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
+    one_way = graph.routing.dimensions == 0 and graph.routing.homes_per_npu == 1
     ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)
     choices = _choices(
         settings,

@@ -79,7 +79,7 @@ def may_replay(graph: Graph, settings: Settings) -> bool:
     return (
         settings.reuse
         and bool(np.any(graph.node_kind == NVSWITCH_KIND))
-        and hasattr(graph.routing, "home")
+        and graph.routing.dimensions == 0
         and settings.fidelity.model.has_packets
         and not settings.concurrent_collectives
         and not settings.one_at_a_time

@@ -80,40 +80,26 @@ def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: Setti
     cells, link = _cells(graph, part)
     salt, first_link = salt_of(settings.seed, part.nodes), part.out_ptr[:-1]
     # one word per node: latency, whether it has a choice, whether it cuts through
-    forward = fabric.latency_ps[part.nodes] << 2 | has_choice(graph)[part.nodes] << 1 | fabric.cut[part.nodes]
+    forward = (
+        fabric.latency_ps[part.nodes] << 2
+        | routing.choosing_nodes(graph.nodes)[part.nodes] << 1
+        | fabric.cut[part.nodes]
+    )
     node = rows_of(Forwarding, len(part.nodes), salt=salt, first_link=first_link, forward=forward)
     fields = {"link": link, "node": node}
     if settings.load_balancing.has_flowlets:
         fields["flowlet"] = np.zeros(len(node) * s.FLOWLETS * 2)
     if settings.load_balancing.by_host:
         fields["host"] = graph.host
-    if hasattr(routing, "home"):
+    if routing.dimensions == 0:
         fields |= _by_table(graph, part, cells, node[: len(part.nodes)])
-        constants = 0, routing.home.shape[1]
     else:
         fields |= {"cell": cells[routing.sets], "size": routing.sizes, "digit": routing.digit[: graph.npus]}
         fields |= {"here": routing.digit[part.nodes], "mode": routing.mode[part.nodes]}
         fields["offset"] = routing.offset[part.nodes]
-        constants = len(routing.sizes), 1
     kinds = {name: array.__metadata__[0] for name, array in s.Routes.__annotations__.items()}
-    return s.Routes(**{name: aligned(fields.get(name, ()), kind) for name, kind in kinds.items()}), *constants
-
-
-def has_choice(graph: Graph) -> Int64:
-    """Return int64[nodes]: 1 for nodes that may have several equal links to some NPU.
-
-    Args:
-        graph: The fabric (`Graph`).
-    """
-    r: Any = graph.routing
-    # any node may have a choice, unless the tables of a switch show that it has none
-    found = np.ones(graph.nodes, np.int64)
-    if hasattr(r, "home"):
-        is_several = np.append(np.diff(r.set_ptr) > 1, False)  # a set of -1 is none
-        switches = np.flatnonzero(r.row >= 0)
-        found[switches] = is_several[r.next_set].any(axis=1)[r.row[switches]]
-        found[r.home_node[r.home[is_several[r.attach_set]]]] = 1
-    return found
+    routes = s.Routes(**{name: aligned(fields.get(name, ()), kind) for name, kind in kinds.items()})
+    return routes, routing.dimensions, routing.homes_per_npu
 
 
 def _by_table(graph: Graph, part: "Part", cells: Int32, forwarding: Rows) -> dict[str, Array]:

@@ -106,6 +106,17 @@ def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
     return sets
 
 
+class TierBuffer(NamedTuple):
+    """What differs at the switches of one kind, by the word of their names; None = as at all others."""
+
+    word: str  # "leaf" of the switches "leaf 0", "leaf 1", ...
+    buffer_bytes: int | None = None
+    pfc_headroom_bytes: int | None = None
+    ecn_kmin_bytes: int | None = None
+    ecn_kmax_bytes: int | None = None
+    ecn_pmax: float | None = None
+
+
 @dataclass(frozen=True)
 class SharedBuffer:
     """Switches whose ports share a buffer (docs/explanation/fabric.md).
@@ -136,6 +147,9 @@ class SharedBuffer:
     # (rate in bit/s, kmin and kmax in bytes, pmax) of links of exactly that rate, in place of the keys without rate
     ecn_by_rate: tuple[tuple[int, int, int, float], ...] = setting(
         (), "ecn_kmin, ecn_kmax and ecn_pmax of links of exactly some rates, by rate", "none"
+    )
+    tiers: tuple[TierBuffer, ...] = setting(
+        (), "keys of buffer, headroom and ECN that differ by the word of a switch's name", "none"
     )
 
     def __post_init__(self) -> None:

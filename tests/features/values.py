@@ -57,6 +57,7 @@ _VALUES = {
         "ecn_kmax": ["1MB"],
         "ecn_pmax": [0.5],
         "ecn_by_rate": [{"100Gbps": ["10KB", "40KB", 0.5]}],
+        "tiers": [{"leaf": {"buffer": "3MB", "ecn_kmin": "10KB"}}],
         "trimming": [True],
         "discipline": disciplines.names(),
         "class_weights": [[3, 1]],

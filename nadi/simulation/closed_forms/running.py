@@ -30,7 +30,7 @@ from nadi.simulation.closed_forms.advancing.equivalence import (
 )
 from nadi.simulation.closed_forms.advancing.run import ClassTimes, compile_closed_form, digests_of, run_closed_form
 from nadi.simulation.closed_forms.costs import ClosedFormCosts, CollectiveCosts
-from nadi.topologies import Graph, TableRouting
+from nadi.topologies import Graph
 from nadi.workload import CollectiveSettings, Program
 from nadi.workload.collectives.schedules import Schedules
 from nadi.workload.node_kinds import SEND
@@ -352,13 +352,4 @@ def sent_by_ports(graph: Graph, program: Program, settings: Settings) -> SentByP
 
 def _shares_nvswitch(graph: Graph, src: Int64, dst: Int64) -> NDArray[np.bool_]:
     """Return bool[p], True if one NVSwitch connects both NPUs of a pair."""
-    if not isinstance(graph.routing, TableRouting):
-        return np.zeros(len(src), np.bool_)
-    home = graph.routing.home
-    is_nvswitch = (graph.node_kind[graph.routing.home_node[home]] == NVSWITCH_KIND) & (home >= 0)
-    shares = np.zeros(len(src), np.bool_)
-    # an NPU may have several homes: each one of the sender is compared with all of the receiver
-    for column in range(home.shape[1]):
-        meets = (home[src, column][:, None] == home[dst]).any(axis=1)
-        shares |= meets & is_nvswitch[src, column]
-    return shares
+    return graph.routing.meets_at(src, dst, graph.node_kind == NVSWITCH_KIND)
