@@ -195,6 +195,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     load_balancing: Annotated[str, values.BALANCING, Needs((when.BALANCED,), whatever_model=True)] = _engine(
         "load_balancing"
     )
+    routing: Annotated[str, values.ROUTING] = _engine("routing")
     flowlet_gap: Annotated[values.Time, needs(when.FLOWLETS)] = _engine("flowlet_gap")
     selective_repeat: values.ChoiceOrAuto = _engine("selective_repeat")
     reorder: Annotated[values.PacketsOrAuto, needs(when.SELECTIVE)] = _engine("reorder")

@@ -365,6 +365,7 @@ ALGORITHMS = NamesFiles(
 GPU = _plug_in("GPU")
 CONTROL = _plug_in("congestion control")
 BALANCING = _plug_in("load balancing")
+ROUTING = _plug_in("routing")
 DISCIPLINE = _plug_in("switch discipline")
 FIDELITY = _plug_in("network model")
 PARTITIONER = _plug_in("partition method")

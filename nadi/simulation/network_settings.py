@@ -11,7 +11,7 @@ from nadi.configuration import MAX_TELEMETRY_BUFFER_BYTES, MAX_WINDOW_PACKETS
 from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.errors import ConfigError
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, format_bytes, format_rate, format_time
-from nadi.pdes import SharedBuffer, balancing, congestion, disciplines, wire
+from nadi.pdes import SharedBuffer, balancing, congestion, detours, disciplines, wire
 from nadi.topologies import Graph
 
 QUEUE_SAMPLES = 64  # maximum number of intervals of time for which a port records its queue
@@ -51,6 +51,7 @@ def network_settings(
         "switch": shared_buffer(network.engine_settings(pdes.SharedBuffer)) if shared else None,
         "congestion_control": control(name, network.congestion, network.switch, ecn=network.ecn),
         "load_balancing": load_balancing(network.load_balancing, network.selective_repeat),
+        "routing": routing(network.routing, network.selective_repeat),
         "queue_samples": QUEUE_SAMPLES,
         "logged_pauses": LOGGED_PAUSES,
     }
@@ -150,6 +151,23 @@ def load_balancing(name: str, selective_repeat: str | bool) -> balancing.Balanci
     return rule
 
 
+def routing(name: str, selective_repeat: str | bool) -> detours.Detours:
+    """Return the rule of detours; refuse an unknown one, or one other than minimal without selective repeat.
+
+    Args:
+        name: Name of the rule.
+        selective_repeat: Value of [network] selective_repeat: True, False or "auto".
+    """
+    with _naming("routing"):
+        rule = detours.detours(name)
+    if rule.reorders and selective_repeat is False:
+        raise ConfigError(
+            f"[network] selective_repeat: found false, but routing {rule.name} lets packets overtake each other; "
+            "expected true"
+        )
+    return rule
+
+
 def settled_parameters(chosen: congestion.Control) -> dict[str, float]:
     """Return the names and settled values of a congestion control's parameters.
 
@@ -189,6 +207,11 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     """
     if graph.links == 0:
         raise ConfigError(f"[topology]: {graph.name} has no links; expected one or more")
+    if settings.routing.route and graph.routing.dimensions:
+        raise ConfigError(
+            f"[network] routing: {settings.routing.name} on {graph.name}, which is routed by dimensions; "
+            "expected minimal, or a fabric of switches"
+        )
     widest = int(np.diff(graph.routing.set_ptr).max(initial=0))
     if widest > wire.MAX_SET:
         raise ConfigError(

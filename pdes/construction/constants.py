@@ -19,7 +19,7 @@ from nadi.pdes.core.rows.run import Constants
 from nadi.pdes.fidelity import flow, networks
 from nadi.pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_in, post_by_kind
 from nadi.pdes.messages import coupled, whole
-from nadi.pdes.network import balancing, disciplines, framing, shared_switch, telemetry
+from nadi.pdes.network import balancing, detours, disciplines, framing, shared_switch, telemetry
 from nadi.pdes.network.routing import cell_of_several, make_changes, port_of_several
 from nadi.pdes.nic import congestion, pacing, rendezvous, selective, selective_receiver, transport
 from nadi.pdes.npu import collective, delivery, endpoints, in_flight, npu_window
@@ -90,6 +90,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.reorder_packets = settings.reorder_packets or 2 * s.SELECTIVE_PACKETS
     const.reduces = settings.fidelity.reduction_psb > 0
     const.spreads = settings.load_balancing.reorders
+    const.grouped = bool((graph.group >= 0).any())
     const.reserve_samples = 8 * (fabric.batch + degree) if settings.sample_ps else 0  # up to 3 per packet, twice
     const.nominal_classes = graph.links if settings.flow_groups is not None else 0
     # no path crosses a link twice; as many for acknowledgements, and one for a coupled flow of which paths are sought
@@ -145,6 +146,7 @@ def _choices(
         ("notify", "cnp" in control.signals, transport.notify),
         ("telemetry", "telemetry" in control.signals, telemetry.carry),
         ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
+        ("detour", settings.routing.route, settings.routing.route),
         ("shared_switches", settings.switch, shared_switch.shared_switches),
         ("discipline", pick, pick),
         ("selective_sender", settings.selective_repeat, selective.sender),
@@ -184,6 +186,7 @@ def all_hooks() -> list[Hook]:
     ours = [hook for _, _, hook in choices]
     controls = [control.update for control in (pacing.RATE_LIMITED, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
+    rules += [detours.detours(name).route for name in detours.names()]
     orders = [disciplines.discipline(name).pick for name in disciplines.names()]
     moves = [hook for model in networks().values() for hooks in model.hooks for hook in (hooks.act, hooks.settle)]
     return [hook for hook in dict.fromkeys(ours + controls + rules + orders + moves) if hook]

@@ -2,7 +2,8 @@
 
 word 0  ps: when the receiving node may act on it (its last byte is in, or its header where the node cuts through)
 word 1  destination NPU | source NPU << 20 | bytes on the wire << 40 | flags << 56
-word 2  sequence number, 24 bits | sender's queue pair << 24 | entropy of its path << 48 (15 bits)
+word 2  sequence number, 24 bits | sender's queue pair << 24 | entropy of its path << 48 (15 bits) | bit 63: the entropy is
+        the state of a detour (pdes/network/detours/state.py)
 word 3  message tag: group << 44 | collective's number in the group << 24 | lane; point to point: P2P and the tag
 
 In an inbox, word 0 is the arrival after the cell begins and the incoming link. In a row of outgoing links, the word
@@ -42,6 +43,7 @@ PAUSE_FRAME = 0xFFFFF  # destination of a pause frame, which is for the other en
 PAUSE, RESUME = 1, 0
 
 PSN_MASK = 0xFFFFFF
+PATH_MASK = (1 << 63) - 1 - PSN_MASK  # queue pair and entropy, without what switches have decided (bit 63)
 HALF_PSN = 1 << 23  # half the range of sequence numbers, the longest distance that orders two of them
 
 

@@ -118,6 +118,8 @@ def balanced(net, routes, cell, node, word1, word2, now_ps):
     """
     first = cell & SET_MASK
     count = cell >> SET_SHIFT
+    if count > 1 and net.hooks.balancing == 0:
+        return choose(routes, cell, node, word2)
     if count > 1:
         which = call_hook(net.hooks.balancing, net.const.address, node, first, count, word1, word2, now_ps)
         first = np.int64(routes.link[first + which])
@@ -377,8 +379,12 @@ def change_routes(routes, schedule, epoch, epochs):
     at = put_table(routes.home, schedule.table32, at, epoch, epochs)
     at = put_table(routes.link, schedule.table32, at, epoch, epochs)
     at = put_table(routes.hop_column, schedule.table32, at, epoch, epochs)
-    put_table(routes.via, schedule.table32, at, epoch, epochs)
-    put_table(routes.hops, schedule.table8, 0, epoch, epochs)
+    at = put_table(routes.via, schedule.table32, at, epoch, epochs)
+    at = put_table(routes.detour, schedule.table32, at, epoch, epochs)
+    put_table(routes.near, schedule.table32, at, epoch, epochs)
+    at = put_table(routes.hops, schedule.table8, 0, epoch, epochs)
+    at = put_table(routes.switch_hops, schedule.table8, at, epoch, epochs)
+    put_table(routes.home_hops, schedule.table8, at, epoch, epochs)
 
 
 @hook

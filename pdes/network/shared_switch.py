@@ -12,7 +12,7 @@ import numpy as np
 
 from nadi.pdes.core import packet, state
 from nadi.pdes.core.algorithms import NONE, TAKE_UP, carry, head_of, mix3, prefetch_block, without_first
-from nadi.pdes.core.jit import hook, inline, outline, prefetch
+from nadi.pdes.core.jit import call_hook, hook, inline, outline, prefetch
 from nadi.pdes.network import port_queues
 from nadi.pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, order_ties, take_batch
 from nadi.pdes.network.link import drop, inbox_of, link_send, prefetch_inbox
@@ -347,7 +347,7 @@ def take_pause(net, node, record, word2, now_ps):
 def act(net, inbox, routes, node, begin_ps, end_ps):
     """Process a cell of switch `node` of `net` (routes, begin_ps, end_ps): the batch in time order, and departures."""
     batch = net.ctl.batch
-    rule = net.hooks.balancing != 0
+    rule = net.hooks.balancing != 0 or net.hooks.detour != 0
     for i in range(batch):
         arrival = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
         link = np.int64(-1)
@@ -368,7 +368,11 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
         word1, word2, word3 = arrival.w1, arrival.w2, arrival.w3
         link = inbox.batch_out[i]
         if rule and link >= 0:
-            link = balanced(net, routes, inbox.batch_tmp[i], node, word1, word2, now_ps)
+            cell = inbox.batch_tmp[i]
+            if net.hooks.detour != 0:
+                cell = call_hook(net.hooks.detour, net.const.address, node, at, now_ps)
+                word2 = arrival.w2
+            link = balanced(net, routes, cell, node, word1, word2, now_ps)
         if link < 0:
             take_pause(net, node, at, word2, now_ps)
         elif packet.flags(word1) & (packet.FLAG_ACK | packet.FLAG_TRIMMED) != 0:

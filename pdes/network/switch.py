@@ -8,7 +8,7 @@ before it has arrived.
 import numpy as np
 
 from nadi.pdes.core.algorithms import prefetch_following
-from nadi.pdes.core.jit import inline, outline, prefetch
+from nadi.pdes.core.jit import call_hook, inline, outline, prefetch
 from nadi.pdes.core.packet import destination, end_of, inbox_link, put_out, wire_bytes
 from nadi.pdes.core.state import CARE, INSIDE
 from nadi.pdes.network import link as links
@@ -28,7 +28,7 @@ def chooses(net, routes, node):
         node: Number of the switch in the LP.
     """
     # bit 1 of `forward`: the switch has several equal links to some NPU; without, a rule has nothing to choose
-    return net.hooks.balancing != 0 and routes.node[node].forward & 2 != 0
+    return net.hooks.detour != 0 or (net.hooks.balancing != 0 and routes.node[node].forward & 2 != 0)
 
 
 @inline
@@ -98,7 +98,10 @@ def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
         word1 = packet.w1
         link = inbox.batch_out[i]
         if rule:
-            link = balanced(net, routes, inbox.batch_tmp[i], node, word1, packet.w2, at)
+            cell = inbox.batch_tmp[i]
+            if net.hooks.detour != 0:
+                cell = call_hook(net.hooks.detour, net.const.address, node, record, at)
+            link = balanced(net, routes, cell, node, word1, packet.w2, at)
         tx = net.tx[link]
         start = max(tx.busy_ps, at)  # a FIFO: the port's last departure gives the next
         if limit > 0 and is_full(net, link, start - at, word1, limit):

@@ -66,6 +66,7 @@ _VALUES = {
         "congestion": [{"dcqcn": {"g": 0.01}}, {"hpcc": {"eta": 0.9}}, {"swift": {"ai_packets": 2.0}}],
         "cnp_interval": ["10us"],
         "load_balancing": [name for name in balancing.names() if name != "ecmp"],
+        "routing": [name for name in detours.names() if name != "minimal"],
         "flowlet_gap": ["5us"],
         "selective_repeat": [True, False],
         "reorder": [8],

@@ -1,0 +1,268 @@
+"""State of packets that may take a detour, and what the rules of detours share: draws, queues, lengths of paths.
+
+A detour leads over a *home* (a switch with NPUs) of another group, named by its column in the routing tables. Switches
+without groups, as of a slim fly, are groups of their own. A packet is on the detour until it arrives at a switch of the
+home's group, and then goes on by shortest paths. If source and destination are in one group, the detour leads over a
+switch of that group.
+
+Word 2 of a packet has this state. Bit 63 is 0: nothing is decided, and bits 48 to 62 are the entropy of the path, as
+everywhere. Bit 63 is 1: bit 62 says that only shortest paths are left, and bits 48 to 61 are the column of the home, whose
+hash then chooses among equal links. Acknowledgements begin without a decision (`pdes/nic/transport.py`).
+"""
+
+import numpy as np
+
+from nadi.pdes.core.algorithms import mix2
+from nadi.pdes.core.jit import inline
+from nadi.pdes.core.packet import FLAG_ACK, bits, destination, flags, source
+from nadi.pdes.network.balancing.adaptive import work_left
+from nadi.pdes.network.batch import count_choice
+from nadi.pdes.network.routing import cell_to, choose, switch_cell_to
+from nadi.pdes.network.shared_switch import bring_up_for
+
+SEED = 0xDE70  # keeps these draws apart from others of the same switch and count
+DIRECT = 1 << 62  # bit of word 2: only shortest paths are left
+COLUMN_BITS = 14
+DECIDED = -(1 << 63)  # bit of word 2: the packet is on a detour, or has only shortest paths left
+UNDECIDED_MASK = (1 << 63) - 1
+REST_MASK = (1 << 48) - 1  # sequence number and queue pair
+
+column_of = bits(48, COLUMN_BITS)  # home of the detour
+
+
+@inline
+def on_detour(word2):
+    """Return whether a packet, by its word 2, is on its way to the home of a detour."""
+    return word2 < 0 and word2 & DIRECT == 0
+
+
+@inline
+def towards(word2, column):
+    """Return word 2 of a packet on a detour.
+
+    Args:
+        word2: Word 2 of the packet.
+        column: Column of the home that the packet goes to first.
+    """
+    return (word2 & REST_MASK) | (column << 48) | DECIDED
+
+
+@inline
+def is_of_npu(net, routes, node, npu):
+    """Return whether a first switch of an NPU is in the group of a switch.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        npu: Number of the NPU in the fabric.
+    """
+    group = routes.group[node]
+    for i in range(net.const.homes):
+        column = routes.home[npu * net.const.homes + i]
+        if column >= 0 and routes.column_group[column] == group:
+            return True
+    return False
+
+
+@inline
+def is_home_of(net, routes, node, npu):
+    """Return whether a switch is a first switch of an NPU.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        npu: Number of the NPU in the fabric.
+    """
+    own = routes.node[node].column
+    for i in range(net.const.homes):
+        if own >= 0 and routes.home[npu * net.const.homes + i] == own:
+            return True
+    return False
+
+
+@inline
+def may_decide(net, routes, node, word1):
+    """Return whether a switch of the source's group may send a packet on a detour.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+    """
+    # acknowledgements and notifications take shortest paths
+    return (
+        flags(word1) & FLAG_ACK == 0
+        and routes.group[node] >= 0
+        and is_of_npu(net, routes, node, source(word1))
+        and not is_home_of(net, routes, node, destination(word1))
+    )
+
+
+@inline
+def draw(net, routes, node, count, now_ps):
+    """Return a number below `count`, by a hash of the switch and of its choices since its last pause.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        count: Number of possibilities.
+        now_ps: Current time in ps.
+    """
+    choices = count_choice(net, node, now_ps)
+    return (mix2(routes.node[node].salt + SEED, np.int64(choices)) * count) >> 32
+
+
+@inline
+def any_column(net, routes, node, word1, now_ps):
+    """Return the column of a random home of another group, or of the own group for packets within it; -1 = none.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        now_ps: Current time in ps.
+    """
+    first = np.int64(routes.own_homes[2 * node])
+    last = np.int64(routes.own_homes[2 * node + 1])
+    if is_of_npu(net, routes, node, destination(word1)):
+        return np.int64(routes.detour[first + draw(net, routes, node, last - first, now_ps)])
+    others = routes.detour.shape[0] - (last - first)
+    if others == 0:
+        return np.int64(-1)
+    # homes are in the order of their groups, so that those of the own group are one stretch
+    which = draw(net, routes, node, others, now_ps)
+    if which >= first:
+        which += last - first
+    return np.int64(routes.detour[which])
+
+
+@inline
+def near_column(net, routes, node, now_ps):
+    """Return the column of a home in the group to which a random one of the switch's links leads; -1 = no such link.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        now_ps: Current time in ps.
+    """
+    first = np.int64(routes.near_ptr[node])
+    count = np.int64(routes.near_ptr[node + 1]) - first
+    if count == 0:
+        return np.int64(-1)
+    return np.int64(routes.near[first + draw(net, routes, node, count, now_ps)])
+
+
+@inline
+def queued_ps(net, node, link, now_ps):
+    """Return the time in ps that a port of a switch needs for what it has to send.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the switch in the LP.
+        link: Number of the outgoing link.
+        now_ps: Current time in ps.
+    """
+    if net.hooks.shared_switches != 0 and net.pool[node].shared_bytes > 0:
+        bring_up_for(net, node, link, now_ps)
+    return work_left(net, link, now_ps)
+
+
+@inline
+def hops_of_detour(net, routes, column, dst):
+    """Return the links from a home of a detour to the nearest home of an NPU.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        column: Column of the home of the detour.
+        dst: Number of the destination NPU.
+    """
+    columns = routes.column_group.shape[0]
+    best = np.int64(127)
+    for i in range(net.const.homes):
+        home = routes.home[dst * net.const.homes + i]
+        if home >= 0:
+            best = min(best, np.int64(routes.home_hops[column * columns + home]))
+    return best
+
+
+@inline
+def hops_to(net, routes, node, dst):
+    """Return the links from a switch to the nearest home of an NPU.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        dst: Number of the destination NPU.
+    """
+    best = np.int64(127)
+    for i in range(net.const.homes):
+        home = routes.home[dst * net.const.homes + i]
+        if home >= 0:
+            best = min(best, np.int64(routes.switch_hops[routes.switch_row[node] + home]))
+    return best
+
+
+@inline
+def prefers_minimal(net, routes, node, word1, word2, column, now_ps):
+    """Return whether the shortest path's queue times its links is at most that of a detour over a home.
+
+    This is UGAL's rule (Singh, 2005) with the queues of the switch's own ports; where a cell has several links, with that
+    which the packet's entropy chooses.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet.
+        column: Column of the home of the detour.
+        now_ps: Current time in ps.
+    """
+    dst = destination(word1)
+    if column == routes.node[node].column:
+        return True
+    minimal = choose(routes, switch_cell_to(net, routes, node, dst, word2), node, word2)
+    detour = choose(routes, cell_to(routes, node, column), node, word2)
+    if minimal == detour:
+        return True
+    queue_ps = queued_ps(net, node, minimal, now_ps)
+    if queue_ps == 0:
+        return True
+    # a packet leaves the detour when it enters the group of its home: with groups, the last link to the home and its like
+    # from there count once
+    hops = np.int64(routes.switch_hops[routes.switch_row[node] + column]) + hops_of_detour(net, routes, column, dst)
+    hops = max(1, hops - net.const.grouped)
+    return queue_ps * hops_to(net, routes, node, dst) <= queued_ps(net, node, detour, now_ps) * hops
+
+
+@inline
+def go_on(net, routes, node, record, word1, word2):
+    """Keep a packet's state, and return the cell of a switch for it: to the home of its detour, or its destination.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        record: Record of the packet.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet, with its state.
+    """
+    if on_detour(word2):
+        column = np.int64(column_of(word2))
+        if column == routes.node[node].column or (
+            routes.column_group[column] == routes.group[node] and not is_of_npu(net, routes, node, source(word1))
+        ):
+            word2 |= DIRECT
+        else:
+            net.record[record].w2 = word2
+            return np.int64(cell_to(routes, node, column))
+    net.record[record].w2 = word2
+    return np.int64(switch_cell_to(net, routes, node, destination(word1), word2))
