@@ -28,7 +28,7 @@ from nadi.pdes.core import RunError, Setting, setting, settings_of
 from nadi.pdes.core.state import LONGEST_RUN_PS
 from nadi.pdes.driver import OpenNetwork, run
 from nadi.pdes.fidelity import Fidelity, NetworkModel
-from nadi.pdes.network import balancing, detours, disciplines
+from nadi.pdes.network import balancing, disciplines
 from nadi.pdes.nic import congestion
 from nadi.pdes.outcomes import KeptRows, Results
 from nadi.pdes.outcomes.outcome import COUNTERS, LINK_COLUMNS, MAX_LINES

@@ -1,4 +1,4 @@
-"""The packet model in closed form: sizes on the wire, windows and round trips, buffers, and limits of the engine."""
+"""The packet model in closed form: sizes on the wire, windows and round trips, buffers, limits; rules of detours."""
 
 from nadi.pdes.construction.fabric import (
     MAX_BATCH,
@@ -11,6 +11,7 @@ from nadi.pdes.construction.fabric import (
 )
 from nadi.pdes.core.packet import MAX_WIRE_BYTES, SHARE_UNITS
 from nadi.pdes.core.state import MAX_SET, SELECTIVE_PACKETS
+from nadi.pdes.network import detours
 from nadi.pdes.network.framing import (
     FLIT_BYTES,
     LINE_BYTES,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nadi import pdes
 from nadi.configuration import UNKNOWN, DurationSources
-from nadi.pdes import NetworkModel, SharedBuffer, balancing, congestion, detours, fidelity, settings_of
+from nadi.pdes import NetworkModel, SharedBuffer, balancing, congestion, fidelity, settings_of
 
 if TYPE_CHECKING:
     from nadi.configuration.run_config import RunConfig
@@ -81,7 +81,7 @@ def _balancing(network: "NetworkSection") -> balancing.Balancing:
 
 def _repeats_selectively(run: EffectContext) -> bool:
     given = run.network.selective_repeat
-    overtakes = _balancing(run.network).reorders or run.network.routing != detours.MINIMAL.name
+    overtakes = _balancing(run.network).reorders or run.network.routing != "minimal"
     return overtakes if given == "auto" else bool(given)
 
 

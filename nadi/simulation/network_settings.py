@@ -11,7 +11,7 @@ from nadi.configuration import MAX_TELEMETRY_BUFFER_BYTES, MAX_WINDOW_PACKETS
 from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.errors import ConfigError
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, format_bytes, format_rate, format_time
-from nadi.pdes import SharedBuffer, balancing, congestion, detours, disciplines, wire
+from nadi.pdes import SharedBuffer, balancing, congestion, disciplines, wire
 from nadi.topologies import Graph
 
 QUEUE_SAMPLES = 64  # maximum number of intervals of time for which a port records its queue
@@ -151,7 +151,7 @@ def load_balancing(name: str, selective_repeat: str | bool) -> balancing.Balanci
     return rule
 
 
-def routing(name: str, selective_repeat: str | bool) -> detours.Detours:
+def routing(name: str, selective_repeat: str | bool) -> wire.detours.Detours:
     """Return the rule of detours; refuse an unknown one, or one other than minimal without selective repeat.
 
     Args:
@@ -159,7 +159,7 @@ def routing(name: str, selective_repeat: str | bool) -> detours.Detours:
         selective_repeat: Value of [network] selective_repeat: True, False or "auto".
     """
     with _naming("routing"):
-        rule = detours.detours(name)
+        rule = wire.detours.detours(name)
     if rule.reorders and selective_repeat is False:
         raise ConfigError(
             f"[network] selective_repeat: found false, but routing {rule.name} lets packets overtake each other; "

@@ -90,7 +90,6 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.reorder_packets = settings.reorder_packets or 2 * s.SELECTIVE_PACKETS
     const.reduces = settings.fidelity.reduction_psb > 0
     const.spreads = settings.load_balancing.reorders
-    const.grouped = bool((graph.group >= 0).any())
     const.reserve_samples = 8 * (fabric.batch + degree) if settings.sample_ps else 0  # up to 3 per packet, twice
     const.nominal_classes = graph.links if settings.flow_groups is not None else 0
     # no path crosses a link twice; as many for acknowledgements, and one for a coupled flow of which paths are sought

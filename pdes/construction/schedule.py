@@ -10,9 +10,8 @@ from nadi.pdes.construction.settings import Faults, LinkFault, NpuFault, Setting
 from nadi.pdes.core import Array, Float64, Graph, ImpossibleRunError, Int8, Int32, Int64, Record, Rows
 from nadi.pdes.core import state as s
 from nadi.pdes.core.jit import aligned, row_of, rows_of, unused
-from nadi.pdes.core.packet import link_meta
+from nadi.pdes.core.packet import COLUMN_BITS, link_meta
 from nadi.pdes.core.rows.network import Change, Forwarding, LinkClass, OutgoingLink
-from nadi.pdes.network.detours.state import COLUMN_BITS
 from nadi.pdes.network.framing import NVSWITCH_KIND
 from nadi.pdes.network.routing import SET_SHIFT, UNREACHABLE, salt_of
 
@@ -174,6 +173,8 @@ def _detours(graph: Graph, part: "Part") -> dict[str, Array]:
     group = graph.group
     if (group < 0).all():
         group = np.where(graph.node_kind == SWITCH_KIND, np.arange(graph.nodes), -1).astype(np.int32)
+    # a packet leaves its detour when it enters a group: the last link to the home, and the like from there, count once
+    hops_after = np.maximum(r.hops[r.row[r.home_node]] - bool((graph.group >= 0).any()), 0)
     column_group = group[r.home_node]
     ordered = np.argsort(column_group, kind="stable")
     detour = ordered[column_group[ordered] >= 0]
@@ -182,7 +183,7 @@ def _detours(graph: Graph, part: "Part") -> dict[str, Array]:
     # a home of the group at the other end of each link to another group
     ends = group[graph.link_dst[part.links]]
     place = np.searchsorted(column_group[detour], ends)
-    has_home = column_group[detour][np.minimum(place, len(detour) - 1)] == ends if len(detour) else ends < ends
+    has_home = np.append(column_group[detour], -2)[place] == ends
     owner = np.repeat(np.arange(len(part.nodes)), np.diff(part.out_ptr))[: len(part.links)]
     leads = np.flatnonzero((ends >= 0) & has_home & (own[owner] >= 0) & (ends != own[owner]))
     switches = np.flatnonzero(r.row[part.nodes] >= 0)
@@ -197,7 +198,7 @@ def _detours(graph: Graph, part: "Part") -> dict[str, Array]:
         "near": detour[place[leads]],
         "switch_row": row,
         "switch_hops": r.hops[r.row[part.nodes[switches]]],
-        "home_hops": r.hops[r.row[r.home_node]],
+        "home_hops": hops_after,
     }
 
 

@@ -197,7 +197,8 @@ class Settings:
         ECMP, "load balancing of switches over equal-cost links: `nadi net controls` lists the rules"
     )
     routing: Detours = setting(
-        MINIMAL, "paths of packets through switches: shortest, or by way of other groups: `nadi net controls` lists them"
+        MINIMAL,
+        "paths of packets through switches: shortest, or by way of other groups: `nadi net controls` lists them",
     )
     flowlet_gap_ps: int = setting(50_000_000, "gap between packets after which a flow may take another link")
     selective_repeat: bool | None = setting(

@@ -139,7 +139,7 @@ class Routes(NamedTuple):
     near: Annotated[Int32, BUILT]  # for each link to another group, the column of a home of that group
     switch_row: Annotated[Int64, BUILT]  # [nodes] offset of the switch in `switch_hops`
     switch_hops: Annotated[Int8, BUILT]  # links from own switches to each home
-    home_hops: Annotated[Int8, BUILT]  # [homes * homes] links from home to home
+    home_hops: Annotated[Int8, BUILT]  # [homes * homes] links from home to home, with groups one less
     here: Annotated[Int32, BUILT]  # [nodes * D] own coordinates
     digit: Annotated[Int32, BUILT]  # [npus of the fabric * D]
     mode: Annotated[Int8, BUILT]  # [nodes * D]

@@ -127,6 +127,24 @@ def balanced(net, routes, cell, node, word1, word2, now_ps):
 
 
 @inline
+def link_by_rule(net, routes, cell, node, record, now_ps):
+    """Return the link of a packet at a switch, by the run's rules of detours and load balancing.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        cell: Port set of the node on shortest paths: links << 22 | first (`Routes`).
+        node: Number of the switch in the LP.
+        record: Record of the packet, whose word 2 a rule of detours changes.
+        now_ps: Current time in ps.
+    """
+    if net.hooks.detour != 0:
+        cell = call_hook(net.hooks.detour, net.const.address, node, record, now_ps)
+    packet = net.record[record]
+    return balanced(net, routes, cell, node, packet.w1, packet.w2, now_ps)
+
+
+@inline
 def next_link(net, routes, node, dst, word2):
     """Return the outgoing link of a node towards an NPU, by ECMP, for code that follows a path in advance.
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from nadi.pdes.core import packet, state
 from nadi.pdes.core.algorithms import NONE, TAKE_UP, carry, head_of, mix3, prefetch_block, without_first
-from nadi.pdes.core.jit import call_hook, hook, inline, outline, prefetch
+from nadi.pdes.core.jit import hook, inline, outline, prefetch
 from nadi.pdes.network import port_queues
 from nadi.pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, order_ties, take_batch
 from nadi.pdes.network.link import drop, inbox_of, link_send, prefetch_inbox
-from nadi.pdes.network.routing import balanced, choose, switch_cell_to
+from nadi.pdes.network.routing import choose, link_by_rule, switch_cell_to
 from nadi.pdes.network.switch import switches_window
 from nadi.pdes.network.telemetry import sample_queue
 
@@ -368,11 +368,8 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
         word1, word2, word3 = arrival.w1, arrival.w2, arrival.w3
         link = inbox.batch_out[i]
         if rule and link >= 0:
-            cell = inbox.batch_tmp[i]
-            if net.hooks.detour != 0:
-                cell = call_hook(net.hooks.detour, net.const.address, node, at, now_ps)
-                word2 = arrival.w2
-            link = balanced(net, routes, cell, node, word1, word2, now_ps)
+            link = link_by_rule(net, routes, inbox.batch_tmp[i], node, at, now_ps)
+            word2 = arrival.w2
         if link < 0:
             take_pause(net, node, at, word2, now_ps)
         elif packet.flags(word1) & (packet.FLAG_ACK | packet.FLAG_TRIMMED) != 0:

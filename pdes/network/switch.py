@@ -8,12 +8,12 @@ before it has arrived.
 import numpy as np
 
 from nadi.pdes.core.algorithms import prefetch_following
-from nadi.pdes.core.jit import call_hook, inline, outline, prefetch
+from nadi.pdes.core.jit import inline, outline, prefetch
 from nadi.pdes.core.packet import destination, end_of, inbox_link, put_out, wire_bytes
 from nadi.pdes.core.state import CARE, INSIDE
 from nadi.pdes.network import link as links
 from nadi.pdes.network.batch import blocks_short, give_back, inbox_blocks, order_ties, order_ties_at_ports, take_batch
-from nadi.pdes.network.routing import balanced, choose, switch_cell_to
+from nadi.pdes.network.routing import choose, link_by_rule, switch_cell_to
 
 AHEAD = 8  # packets by which prefetching of the next record's place precedes use
 
@@ -98,10 +98,7 @@ def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
         word1 = packet.w1
         link = inbox.batch_out[i]
         if rule:
-            cell = inbox.batch_tmp[i]
-            if net.hooks.detour != 0:
-                cell = call_hook(net.hooks.detour, net.const.address, node, record, at)
-            link = balanced(net, routes, cell, node, word1, packet.w2, at)
+            link = link_by_rule(net, routes, inbox.batch_tmp[i], node, record, at)
         tx = net.tx[link]
         start = max(tx.busy_ps, at)  # a FIFO: the port's last departure gives the next
         if limit > 0 and is_full(net, link, start - at, word1, limit):

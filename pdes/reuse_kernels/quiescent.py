@@ -270,7 +270,8 @@ def words_at_rest(world: s.World, moment_ps: int, forgotten_ps: int) -> Int64 | 
     is_open = (pairs["una"] != end_seq) | (pairs["next_seq"] != end_seq) | (pairs["head_message"] >= 0)
     is_missing = (receivers["nak_sent"] & 1 != 0) & (receivers["key"] != FREE)
     # a recent choice by load balancing still affects the next one
-    chooses = (net.hooks.balancing != 0 or net.hooks.detour != 0) and (moment_ps - nodes["last_choice_ps"] <= forgotten_ps).any()
+    has_rule = net.hooks.balancing != 0 or net.hooks.detour != 0
+    chooses = has_rule and (moment_ps - nodes["last_choice_ps"] <= forgotten_ps).any()
     if is_open.any() or is_missing.any() or chooses:
         return None
     found: dict[Rest, list[Any]] = {rest: [] for rest in Rest}

@@ -7,7 +7,7 @@ declares.
 
 from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.configuration.work import JobSection
-from nadi.pdes import balancing, congestion, disciplines, fidelity
+from nadi.pdes import balancing, congestion, disciplines, fidelity, wire
 from nadi.workload import algorithms_of
 from nadi.workload.kinds import KINDS
 
@@ -66,7 +66,7 @@ _VALUES = {
         "congestion": [{"dcqcn": {"g": 0.01}}, {"hpcc": {"eta": 0.9}}, {"swift": {"ai_packets": 2.0}}],
         "cnp_interval": ["10us"],
         "load_balancing": [name for name in balancing.names() if name != "ecmp"],
-        "routing": [name for name in detours.names() if name != "minimal"],
+        "routing": [name for name in wire.detours.names() if name != "minimal"],
         "flowlet_gap": ["5us"],
         "selective_repeat": [True, False],
         "reorder": [8],

@@ -177,7 +177,6 @@ class Constants(
     send_latency_ps = word("duration", "time from when a message is posted until its first packet may be sent")
     outer = word("node", "first of the switches that act before NPUs and other switches")
     splits = word("flag", "only these send to other teams: the cell pauses between them and the other nodes")
-    grouped = word("flag", "switches have groups, where detours end")
     spreads = word("flag", "flows: packets of a message spread equally over equal links")
     nominal_classes = word("count", "rows of `link_class` from a link's class for packets to its class without flows")
     reserve_hops = word("count", "rows of `hop` that one connection may use")

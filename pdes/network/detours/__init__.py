@@ -1,9 +1,9 @@
 """Routing that is not minimal: packets that go to their destination by way of another group. One file per rule.
 
-`inputs.plug_ins` finds the files. A file holds TITLE and a hook `route(world_address, node, record, now_ps)` that returns
-the cell (port set) of a switch for a packet in a record, and keeps the packet's state in its word 2. What rules share is in
-`state.py`. A rule may only use the switch's own state and past, and what the packet carries, so that its choices are the
-same on any partition. Minimal routing, the default, is in pdes/network/routing.py.
+`inputs.plug_ins` finds the files. A file holds TITLE and a hook `route(world_address, node, record, now_ps)` that
+returns the cell (port set) of a switch for a packet in a record, and keeps the packet's state in its word 2. What rules
+share is in `state.py`. A rule may only use the switch's own state and past, and what the packet carries, so that its
+choices are the same on any partition. Minimal routing, the default, is in pdes/network/routing.py.
 """
 
 from collections.abc import Callable

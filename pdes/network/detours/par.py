@@ -6,7 +6,7 @@ Interconnection Networks", ISCA 2009, section 3.3).
 """
 
 from nadi.pdes.core.jit import hook
-from nadi.pdes.core.packet import destination, source
+from nadi.pdes.core.packet import destination, on_detour, source
 from nadi.pdes.core.state import world_at
 from nadi.pdes.network.detours.state import (
     any_column,
@@ -16,7 +16,6 @@ from nadi.pdes.network.detours.state import (
     may_decide,
     near_column,
     prefers_minimal,
-    towards,
 )
 
 TITLE = "as ugal-l, but packets on a detour stay on it"
@@ -44,5 +43,5 @@ def route(world_address, node, record, now_ps):
         else:
             column = near_column(net, routes, node, now_ps)
         if column >= 0 and not prefers_minimal(net, routes, node, word1, word2, column, now_ps):
-            word2 = towards(word2, column)
+            word2 = on_detour(word2, column)
     return go_on(net, routes, node, record, word1, word2)

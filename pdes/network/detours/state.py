@@ -6,45 +6,22 @@ home's group, and then goes on by shortest paths. If source and destination are 
 switch of that group.
 
 Word 2 of a packet has this state. Bit 63 is 0: nothing is decided, and bits 48 to 62 are the entropy of the path, as
-everywhere. Bit 63 is 1: bit 62 says that only shortest paths are left, and bits 48 to 61 are the column of the home, whose
-hash then chooses among equal links. Acknowledgements begin without a decision (`pdes/nic/transport.py`).
+everywhere. Bit 63 is 1: bit 62 says that only shortest paths are left, and bits 48 to 61 are the column of the home,
+whose hash then chooses among equal links. Acknowledgements begin without a decision (`pdes/nic/transport.py`).
 """
 
 import numpy as np
 
 from nadi.pdes.core.algorithms import mix2
 from nadi.pdes.core.jit import inline
-from nadi.pdes.core.packet import FLAG_ACK, bits, destination, flags, source
+from nadi.pdes.core.packet import DIRECT, FLAG_ACK, destination, detour_column, flags, is_on_detour, source
 from nadi.pdes.network.balancing.adaptive import work_left
 from nadi.pdes.network.batch import count_choice
+from nadi.pdes.network.link import full_packet_bytes, link_psb, serialisation_ps
 from nadi.pdes.network.routing import cell_to, choose, switch_cell_to
 from nadi.pdes.network.shared_switch import bring_up_for
 
 SEED = 0xDE70  # keeps these draws apart from others of the same switch and count
-DIRECT = 1 << 62  # bit of word 2: only shortest paths are left
-COLUMN_BITS = 14
-DECIDED = -(1 << 63)  # bit of word 2: the packet is on a detour, or has only shortest paths left
-UNDECIDED_MASK = (1 << 63) - 1
-REST_MASK = (1 << 48) - 1  # sequence number and queue pair
-
-column_of = bits(48, COLUMN_BITS)  # home of the detour
-
-
-@inline
-def on_detour(word2):
-    """Return whether a packet, by its word 2, is on its way to the home of a detour."""
-    return word2 < 0 and word2 & DIRECT == 0
-
-
-@inline
-def towards(word2, column):
-    """Return word 2 of a packet on a detour.
-
-    Args:
-        word2: Word 2 of the packet.
-        column: Column of the home that the packet goes to first.
-    """
-    return (word2 & REST_MASK) | (column << 48) | DECIDED
 
 
 @inline
@@ -76,10 +53,10 @@ def is_home_of(net, routes, node, npu):
         npu: Number of the NPU in the fabric.
     """
     own = routes.node[node].column
+    found = False
     for i in range(net.const.homes):
-        if own >= 0 and routes.home[npu * net.const.homes + i] == own:
-            return True
-    return False
+        found |= own >= 0 and routes.home[npu * net.const.homes + i] == own
+    return found
 
 
 @inline
@@ -159,8 +136,8 @@ def near_column(net, routes, node, now_ps):
 
 
 @inline
-def queued_ps(net, node, link, now_ps):
-    """Return the time in ps that a port of a switch needs for what it has to send.
+def queued_packets(net, node, link, now_ps):
+    """Return the full packets at a port of a switch, rounded up: one counts until its last bit has left.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
@@ -170,7 +147,8 @@ def queued_ps(net, node, link, now_ps):
     """
     if net.hooks.shared_switches != 0 and net.pool[node].shared_bytes > 0:
         bring_up_for(net, node, link, now_ps)
-    return work_left(net, link, now_ps)
+    packet_ps = max(1, serialisation_ps(full_packet_bytes(net), link_psb(net, link)))
+    return (work_left(net, link, now_ps) + packet_ps - 1) // packet_ps
 
 
 @inline
@@ -214,8 +192,8 @@ def hops_to(net, routes, node, dst):
 def prefers_minimal(net, routes, node, word1, word2, column, now_ps):
     """Return whether the shortest path's queue times its links is at most that of a detour over a home.
 
-    This is UGAL's rule (Singh, 2005) with the queues of the switch's own ports; where a cell has several links, with that
-    which the packet's entropy chooses.
+    This is UGAL's rule (Singh, 2005) with the queues of the switch's own ports; where a cell has several links, with
+    that which the packet's entropy chooses.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
@@ -233,14 +211,11 @@ def prefers_minimal(net, routes, node, word1, word2, column, now_ps):
     detour = choose(routes, cell_to(routes, node, column), node, word2)
     if minimal == detour:
         return True
-    queue_ps = queued_ps(net, node, minimal, now_ps)
-    if queue_ps == 0:
+    queue = queued_packets(net, node, minimal, now_ps)
+    if queue == 0:
         return True
-    # a packet leaves the detour when it enters the group of its home: with groups, the last link to the home and its like
-    # from there count once
     hops = np.int64(routes.switch_hops[routes.switch_row[node] + column]) + hops_of_detour(net, routes, column, dst)
-    hops = max(1, hops - net.const.grouped)
-    return queue_ps * hops_to(net, routes, node, dst) <= queued_ps(net, node, detour, now_ps) * hops
+    return queue * hops_to(net, routes, node, dst) <= queued_packets(net, node, detour, now_ps) * hops
 
 
 @inline
@@ -255,8 +230,8 @@ def go_on(net, routes, node, record, word1, word2):
         word1: Word 1 of the packet (pdes/core/packet.py).
         word2: Word 2 of the packet, with its state.
     """
-    if on_detour(word2):
-        column = np.int64(column_of(word2))
+    if is_on_detour(word2):
+        column = np.int64(detour_column(word2))
         if column == routes.node[node].column or (
             routes.column_group[column] == routes.group[node] and not is_of_npu(net, routes, node, source(word1))
         ):

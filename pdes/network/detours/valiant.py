@@ -1,13 +1,14 @@
 """Valiant: every packet goes to a random group first, and from there by a shortest path (Valiant, 1982).
 
-In a dragonfly the detour ends where the packet enters the group (Kim et al., ISCA 2008, section 4.1); in networks without
-groups it leads to a random switch with NPUs. Packets within a group go over a random switch of the group. The first
-switch decides.
+In a dragonfly the detour ends where the packet enters the group (Kim et al., ISCA 2008, section 4.1); in networks
+without groups it leads to a random switch with NPUs. Packets within a group go over a random switch of the group. The
+first switch decides.
 """
 
 from nadi.pdes.core.jit import hook
+from nadi.pdes.core.packet import on_detour
 from nadi.pdes.core.state import world_at
-from nadi.pdes.network.detours.state import any_column, go_on, may_decide, towards
+from nadi.pdes.network.detours.state import any_column, go_on, may_decide
 
 TITLE = "every packet over a random group or switch"
 
@@ -29,5 +30,5 @@ def route(world_address, node, record, now_ps):
     if word2 >= 0 and may_decide(net, routes, node, word1):
         column = any_column(net, routes, node, word1, now_ps)
         if column >= 0:
-            word2 = towards(word2, column)
+            word2 = on_detour(word2, column)
     return go_on(net, routes, node, record, word1, word2)
