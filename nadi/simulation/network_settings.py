@@ -12,7 +12,7 @@ from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.errors import ConfigError
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, format_bytes, format_rate, format_time
 from nadi.pdes import SharedBuffer, balancing, congestion, disciplines, wire
-from nadi.topologies import Graph
+from nadi.topologies import Graph, deadlock
 
 QUEUE_SAMPLES = 64  # maximum number of intervals of time for which a port records its queue
 LOGGED_PAUSES = 1 << 16  # maximum number of pauses and resumes that a run records
@@ -166,6 +166,23 @@ def routing(name: str, selective_repeat: str | bool) -> wire.detours.Detours:
             "expected true"
         )
     return rule
+
+
+def circular_waits(graph: Graph, settings: pdes.Settings) -> list[str]:
+    """Return a sentence that names links whose packets may wait for each other, if switches pause; [] without them.
+
+    Priority flow control gives each data class room of its own, but a packet keeps its class on all links.
+
+    Args:
+        graph: The fabric.
+        settings: The engine's settings of the run (`pdes.Settings`).
+    """
+    if settings.switch is None or not settings.switch.pfc:
+        return []
+    cycle = deadlock.dependency_cycle(graph, detours=settings.routing.route is not None)
+    if cycle is None:
+        return []
+    return [f"pfc = true: the run may stop, as packets may wait in a circle: {deadlock.circle_text(graph, cycle)}"]
 
 
 def settled_parameters(chosen: congestion.Control) -> dict[str, float]:
