@@ -173,9 +173,11 @@ def _detours(graph: Graph, part: "Part") -> dict[str, Array]:
     group = graph.group
     if (group < 0).all():
         group = np.where(graph.node_kind == SWITCH_KIND, np.arange(graph.nodes), -1).astype(np.int32)
-    # a packet leaves its detour when it enters a group: the last link to the home, and the like from there, count once
-    hops_after = np.maximum(r.hops[r.row[r.home_node]] - bool((graph.group >= 0).any()), 0)
     column_group = group[r.home_node]
+    # a packet leaves its detour when it enters a group: where groups have several homes, the last link to the home, and
+    # the like from there, count once
+    several = len(np.unique(column_group)) < columns
+    hops_after = np.maximum(r.hops[r.row[r.home_node]] - several, 0)
     ordered = np.argsort(column_group, kind="stable")
     detour = ordered[column_group[ordered] >= 0]
     own = group[part.nodes]

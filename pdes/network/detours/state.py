@@ -60,8 +60,26 @@ def is_home_of(net, routes, node, npu):
 
 
 @inline
+def is_beside(net, routes, node, npu):
+    """Return whether a switch that is a group of its own is one link from a first switch of an NPU.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        npu: Number of the NPU in the fabric.
+    """
+    found = False
+    if routes.own_homes[2 * node + 1] - routes.own_homes[2 * node] == 1:
+        for i in range(net.const.homes):
+            home = routes.home[npu * net.const.homes + i]
+            found |= home >= 0 and routes.switch_hops[routes.switch_row[node] + home] == 1
+    return found
+
+
+@inline
 def may_decide(net, routes, node, word1):
-    """Return whether a switch of the source's group may send a packet on a detour.
+    """Return whether a switch of the source's group, or beside it without groups, may send a packet on a detour.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
@@ -73,7 +91,7 @@ def may_decide(net, routes, node, word1):
     return (
         flags(word1) & FLAG_ACK == 0
         and routes.group[node] >= 0
-        and is_of_npu(net, routes, node, source(word1))
+        and (is_of_npu(net, routes, node, source(word1)) or is_beside(net, routes, node, source(word1)))
         and not is_home_of(net, routes, node, destination(word1))
     )
 
