@@ -50,7 +50,7 @@ def network_settings(
         "fidelity": pdes.Fidelity(model, own=network.own_keys, **network.engine_settings(pdes.Fidelity, model.keys)),
         "switch": shared_buffer(network.engine_settings(pdes.SharedBuffer)) if shared else None,
         "congestion_control": control(name, network.congestion, network.switch, ecn=network.ecn),
-        "load_balancing": load_balancing(network.load_balancing, network.selective_repeat),
+        "load_balancing": load_balancing(network.load_balancing, _repeats_selectively(network)),
         "queue_samples": QUEUE_SAMPLES,
         "logged_pauses": LOGGED_PAUSES,
     }
@@ -58,7 +58,27 @@ def network_settings(
         keywords |= _WITHOUT_PACKETS
     if not model.has_headers:  # without packets there are no NVLink flits, so the whole rate is payload
         keywords["nvlink_framing"] = False
-    return pdes.Settings(seed=seed, record_nodes=record_nodes, record_flows=record_flows, **keywords)
+    settings = pdes.Settings(seed=seed, record_nodes=record_nodes, record_flows=record_flows, **keywords)
+    if settings.receiver_credits and not settings.selective_repeat:
+        raise ConfigError(
+            "[network] receiver_credits: found true, but a sender with go-back-N does not know what it must send "
+            'again; expected delivery = "rud" or selective_repeat = true'
+        )
+    return settings
+
+
+def _repeats_selectively(network: NetworkSection) -> str | bool:
+    """Return selective_repeat, which a delivery mode decides; refuse one that contradicts it."""
+    given = network.selective_repeat
+    if network.delivery == "auto":
+        return given
+    is_selective = network.delivery == "rud"
+    if given not in ("auto", is_selective):
+        raise ConfigError(
+            f"[network] selective_repeat: found {str(given).lower()} with delivery = {network.delivery!r}; "
+            f"expected {str(is_selective).lower()}"
+        )
+    return is_selective
 
 
 def fidelities() -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from nadi.pdes.core.jit import call_hook, inline, outline
 from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, numbered, wire_bytes
 from nadi.pdes.network.link import link_send
 from nadi.pdes.nic.control import echo_at
-from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
+from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost, in_flight
 
 # Queue pairs that pacing holds back: a pairing heap per port, the earliest on top (Fredman et al., 1986).
 #
@@ -141,11 +141,26 @@ def queue_control(net, npus, link, now_ps, word1, word2, word3):
 
 
 @inline
+def may_send_by_flight(net, qps, pair):
+    """Return whether `pair` of `qps` and `net` has something to send, lost or new, and room for it in flight."""
+    qp = qps.qp[pair]
+    window = net.const.window_packets if net.const.window_fixed == 1 else qps.cc[pair].window_packets
+    # the bit sets end SELECTIVE_PACKETS behind the first unacknowledged packet
+    has_new = qp.next_seq < qp.end_seq and qp.next_seq - qp.una < state.SELECTIVE_PACKETS
+    return (has_new or has_lost(qps, pair)) and in_flight(qps, pair) < window
+
+
+@inline
 def may_send(net, qps, pair):
     """Return whether `pair` of `qps` and `net` has data and room in its window, or packets to send again."""
     qp = qps.qp[pair]
-    if net.hooks.selective_sender != 0 and has_lost(qps, pair):
-        return True
+    if net.hooks.selective_sender != 0:
+        if net.hooks.credits != 0 and qps.credit_tx[pair].credit_bytes <= 0:
+            return False
+        if net.const.by_flight == 1:
+            return may_send_by_flight(net, qps, pair)
+        if has_lost(qps, pair):
+            return True
     window = net.const.window_packets if net.const.window_fixed == 1 else qps.cc[pair].window_packets
     # in packets, not bytes: with una = 10 and a window of 4, packets 10 to 13 may be under way
     return qp.next_seq < qp.end_seq and qp.next_seq - qp.una < window
@@ -250,6 +265,16 @@ def arm_timer(net, npus, qps, node, pair, now_ps):
 
 
 @inline
+def spend_credit(net, node, pair, now_ps, size_bytes, flag_bits, tag):
+    """Let `pair` of NPU `node` spend credit for a packet of `net` (size, flags, tag) at now_ps; return its word 3."""
+    asks = call_hook(net.hooks.credits, net.const.address, state.CREDIT_SPEND, node, pair, now_ps, size_bytes, 0, 0)
+    # the last packet of a message carries the tag alone
+    if flag_bits & FLAG_LAST != 0:
+        return tag
+    return asks | (tag if net.const.carries_send_time == 1 else 0)
+
+
+@inline
 def send_data(net, npus, qps, node, link, pair, now_ps):
     """Return words 1 to 3 of the next packet of the queue pair whose turn it is at a link; pass the turn on.
 
@@ -298,6 +323,8 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
         due_ps = call_hook(net.hooks.pace, net.const.address, link, pair, now_ps, seq, size, flag) == 1
         if net.const.carries_send_time == 1 and flag & FLAG_LAST == 0:
             tag = echo_at(now_ps)
+    if net.hooks.credits != 0:
+        tag = spend_credit(net, node, pair, now_ps, size, flag, tag)
     # pass the turn on: out of the list if nothing more may go now, else behind the others, or wait for the pace
     if not may_send(net, qps, pair):
         leave_turns(npus, qps, link, pair)

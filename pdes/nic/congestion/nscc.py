@@ -31,6 +31,7 @@ from nadi.pdes.core.rows.run import ControlParameters
 from nadi.pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, LOSS_TRIMMED, PS_PER_BYTE_AT_1_BPS, world_at
 from nadi.pdes.network.link import full_packet_bytes
 from nadi.pdes.nic.congestion import DELAY_PS, FACTOR, PACKETS, RATE_BPS, SHARE, TIME_PS, Allowed, parameter
+from nadi.pdes.nic.selective import in_flight
 
 TITLE = "NSCC: network-signaled congestion control (Ultra Ethernet Specification 1.0)"
 SIGNALS = ("ecn", "rtt")
@@ -90,14 +91,17 @@ parameters = seen_as(NsccParameters)
 
 
 @inline
-def in_flight_bytes(net, qp):
+def in_flight_bytes(net, qps, pair):
     """Return the sent, unacknowledged bytes, counting full packets.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
-        qp: The queue pair (row of `qps.qp`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
     """
-    return (qp.next_seq - qp.una) * full_packet_bytes(net)
+    qp = qps.qp[pair]
+    packets = in_flight(qps, pair) if net.const.by_flight == 1 else qp.next_seq - qp.una
+    return packets * full_packet_bytes(net)
 
 
 @inline
@@ -333,13 +337,13 @@ def fulfill_adjustment(net, params, state, now_ps, is_late):
 
 
 @inline
-def on_ack(net, params, qp, state, now_ps, new_bytes, is_marked, rtt_ps):
+def on_ack(net, params, flight_bytes, state, now_ps, new_bytes, is_marked, rtt_ps):
     """Apply NSCC.OnACK to an acknowledgement.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
         params: Parameters of the algorithm (the row `par`).
-        qp: The queue pair (row of `qps.qp`).
+        flight_bytes: Sent, unacknowledged bytes.
         state: State of the queue pair (row of `cc`).
         now_ps: Current time in ps.
         new_bytes: Newly acknowledged bytes, counted in full packets.
@@ -355,7 +359,7 @@ def on_ack(net, params, qp, state, now_ps, new_bytes, is_marked, rtt_ps):
     state.base_rtt_ps = min(state.base_rtt_ps, rtt_ps)
     delay_ps = float(rtt_ps - state.base_rtt_ps)
     update_delay(net, params, state, delay_ps, is_marked)
-    if quick_adapt(net, params, state, now_ps, 0, is_marked, delay_ps, in_flight_bytes(net, qp)) == 0:
+    if quick_adapt(net, params, state, now_ps, 0, is_marked, delay_ps, flight_bytes) == 0:
         is_long = delay_ps >= target_qdelay(net, params)
         if is_marked == 0 and is_long:
             fair_increase(net, params, state, new_bytes)
@@ -371,13 +375,15 @@ def on_ack(net, params, qp, state, now_ps, new_bytes, is_marked, rtt_ps):
 
 
 @inline
-def on_nack(net, params, qp, state, now_ps):
+def on_nack(net, params, flight_bytes, state, now_ps, spares_window):
     """Apply NSCC.OnNACK: a packet was trimmed, which counts as a delay of a base round trip.
+
+    spares_window: whether the last switch trimmed it while receivers give credits, which then slow the sender down.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
         params: Parameters of the algorithm (the row `par`).
-        qp: The queue pair (row of `qps.qp`).
+        flight_bytes: Sent, unacknowledged bytes.
         state: State of the queue pair (row of `cc`).
         now_ps: Current time in ps.
     """
@@ -387,8 +393,9 @@ def on_nack(net, params, qp, state, now_ps):
     state.trigger_qa = 1
     # a trimmed packet has left the network, so it is no longer in flight; the window shrinks by what could not be
     # carried
-    if quick_adapt(net, params, state, now_ps, 1, 1, 0.0, max(in_flight_bytes(net, qp) - packet, 0)) == 0:
-        state.cwnd_bytes -= packet
+    if quick_adapt(net, params, state, now_ps, 1, 1, 0.0, max(flight_bytes - packet, 0)) == 0:
+        if not spares_window:
+            state.cwnd_bytes -= packet
         set_cwnd_bounds(net, params, state)
 
 
@@ -417,7 +424,8 @@ def update(world_address, pair, event, now_ps, packets_or_kind, is_marked, rtt_p
         event: CC_START, CC_SENT, CC_ACK, CC_CNP or CC_LOSS (pdes/nic/congestion).
         now_ps: Current time in ps.
         packets_or_kind: Number of newly acknowledged packets with CC_ACK; kind of loss with CC_LOSS.
-        is_marked: 1 if the acknowledgement echoes a congestion mark, with CC_ACK.
+        is_marked: 1 if the acknowledgement echoes a congestion mark, with CC_ACK; 1 if the last switch trimmed a
+            packet, with CC_LOSS.
         rtt_ps: Round-trip time in ps with CC_ACK; -1 = unknown.
     """
     world = world_at(world_address)
@@ -426,10 +434,12 @@ def update(world_address, pair, event, now_ps, packets_or_kind, is_marked, rtt_p
     if event == CC_START:
         start(net, params, state, now_ps)
     elif event == CC_ACK:
-        on_ack(net, params, qp, state, now_ps, packets_or_kind * full_packet_bytes(net), is_marked, rtt_ps)
+        new_bytes = packets_or_kind * full_packet_bytes(net)
+        on_ack(net, params, in_flight_bytes(net, qps, pair), state, now_ps, new_bytes, is_marked, rtt_ps)
     elif event == CC_LOSS:
         if packets_or_kind == LOSS_TRIMMED:
-            on_nack(net, params, qp, state, now_ps)
+            spares_window = is_marked == 1 and net.hooks.credits != 0
+            on_nack(net, params, in_flight_bytes(net, qps, pair), state, now_ps, spares_window)
         else:
             # after a timeout, all packets in flight count as lost
             on_inferred_loss(net, params, state, qp.sent_max - qp.una if packets_or_kind == LOSS_TIMEOUT else 1)
