@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nadi import pdes
 from nadi.configuration import UNKNOWN, DurationSources
-from nadi.pdes import NetworkModel, SharedBuffer, balancing, congestion, fidelity, settings_of
+from nadi.pdes import NetworkModel, SharedBuffer, balancing, congestion, fidelity, settings_of, wire
 
 if TYPE_CHECKING:
     from nadi.configuration.run_config import RunConfig
@@ -84,7 +84,8 @@ def _repeats_selectively(run: EffectContext) -> bool:
     given = network.selective_repeat
     if given == "auto" and network.delivery != "auto":
         return network.delivery == "rud"
-    return _balancing(network).reorders if given == "auto" else bool(given)
+    overtakes = _balancing(network).reorders or network.entropy != wire.FIXED.name
+    return overtakes if given == "auto" else bool(given)
 
 
 def _discipline_chooses_switch(run: EffectContext) -> bool:
@@ -120,6 +121,7 @@ CONTROL = Condition("congestion_control", lambda run: run.network.congestion_con
 NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
 CREDITS = Condition("receiver_credits = true", lambda run: run.network.receiver_credits)
 FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
+SPREAD = Condition('an entropy other than "fixed"', lambda run: run.network.entropy != wire.FIXED.name)
 SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
 (ROUTED,) = takes("load_balancing")
 BALANCED = Condition(

@@ -210,6 +210,8 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         "load_balancing"
     )
     flowlet_gap: Annotated[values.Time, needs(when.FLOWLETS)] = _engine("flowlet_gap")
+    entropy: Annotated[str, values.ENTROPY] = _engine("entropy")
+    paths: Annotated[values.Paths, needs(when.SPREAD)] = _engine("paths")
     selective_repeat: values.ChoiceOrAuto = _engine("selective_repeat")
     reorder: Annotated[values.PacketsOrAuto, needs(when.SELECTIVE)] = _engine("reorder")
     delivery: Literal["auto", "rud", "rod"] = _engine("delivery")

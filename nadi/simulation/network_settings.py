@@ -20,6 +20,7 @@ LOGGED_PAUSES = 1 << 16  # maximum number of pauses and resumes that a run recor
 _WITHOUT_PACKETS = {
     "switch": None,
     "congestion_control": congestion.NO_CONTROL,
+    "entropy": wire.FIXED,
     "selective_repeat": False,
     "rendezvous_bytes": 0,
     "collectives_in_flight": 0,
@@ -51,6 +52,7 @@ def network_settings(
         "switch": shared_buffer(network.engine_settings(pdes.SharedBuffer)) if shared else None,
         "congestion_control": control(name, network.congestion, network.switch, ecn=network.ecn),
         "load_balancing": load_balancing(network.load_balancing, _repeats_selectively(network)),
+        "entropy": entropy_rule(network.entropy, _repeats_selectively(network)),
         "queue_samples": QUEUE_SAMPLES,
         "logged_pauses": LOGGED_PAUSES,
     }
@@ -166,6 +168,23 @@ def load_balancing(name: str, selective_repeat: str | bool) -> balancing.Balanci
     if rule.reorders and selective_repeat is False:
         raise ConfigError(
             f"[network] selective_repeat: found false, but {rule.name} lets packets overtake each other; expected true"
+        )
+    return rule
+
+
+def entropy_rule(name: str, selective_repeat: str | bool) -> wire.EntropyRule:
+    """Return the entropy rule; refuse an unknown one, or several paths without selective repeat.
+
+    Args:
+        name: Name of the rule.
+        selective_repeat: Value of [network] selective_repeat: True, False or "auto".
+    """
+    with _naming("entropy"):
+        rule = wire.entropy_rule(name)
+    if rule.act and selective_repeat is False:
+        raise ConfigError(
+            f"[network] selective_repeat: found false, but with entropy = {name!r} packets overtake each other; "
+            "expected true"
         )
     return rule
 

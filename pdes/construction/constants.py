@@ -21,13 +21,24 @@ from nadi.pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_i
 from nadi.pdes.messages import coupled, whole
 from nadi.pdes.network import balancing, disciplines, framing, shared_switch, telemetry
 from nadi.pdes.network.routing import cell_of_several, make_changes, port_of_several
-from nadi.pdes.nic import congestion, pacing, receiver_credits, rendezvous, selective, selective_receiver, transport
+from nadi.pdes.nic import (
+    congestion,
+    entropy,
+    pacing,
+    paths,
+    receiver_credits,
+    rendezvous,
+    selective,
+    selective_receiver,
+    transport,
+)
 from nadi.pdes.npu import collective, delivery, endpoints, in_flight, npu_window
 from nadi.pdes.reuse_kernels.domains import enter_domain, leave_domain
 
 OF_SETTINGS = (  # constants named like the fields of Settings that give their values
     "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries max_resends cnp_interval_ps p2p_class "
-    "flowlet_gap_ps collectives_in_flight record_nodes record_flows one_at_a_time remote_sharers sample_ps tick_ps"
+    "flowlet_gap_ps collectives_in_flight record_nodes record_flows one_at_a_time remote_sharers sample_ps tick_ps "
+    "paths"
 )
 OF_FIDELITY = "endpoint_delay_ps resolution_ps send_latency_ps"  # constants named like fields of Fidelity
 
@@ -85,7 +96,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.handshakes = has_control
     const.slows_compute = settings.slows_compute
     const.reduces = settings.fidelity.reduction_psb > 0
-    const.spreads = settings.load_balancing.reorders
+    const.spreads = settings.overtakes
     const.reserve_samples = 8 * (fabric.batch + degree) if settings.sample_ps else 0  # up to 3 per packet, twice
     const.nominal_classes = graph.links if settings.flow_groups is not None else 0
     # no path crosses a link twice; as many for acknowledgements, and one for a coupled flow of which paths are sought
@@ -189,6 +200,8 @@ def _choices(
         ("post_later", by_message, whole.post_whole_later),
         ("join", has_domains, enter_domain),
         ("leave_domain", has_domains, leave_domain),
+        ("paths", settings.entropy.act, paths.steer),
+        ("entropy", settings.entropy.act, settings.entropy.act),
         ("is_acknowledged", ends.acknowledged, endpoints.is_acknowledged),
         ("first_allowed", settings.switch or control.update or settings.selective_repeat, pacing.first_allowed),
     ]
@@ -201,8 +214,9 @@ def all_hooks() -> list[Hook]:
     controls = [control.update for control in (pacing.RATE_LIMITED, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
     orders = [disciplines.discipline(name).pick for name in disciplines.names()]
+    spreads = [entropy.entropy_rule(name).act for name in entropy.names()]
     moves = [hook for model in networks().values() for hooks in model.hooks for hook in (hooks.act, hooks.settle)]
-    return [hook for hook in dict.fromkeys(ours + controls + rules + orders + moves) if hook]
+    return [hook for hook in dict.fromkeys(ours + controls + rules + orders + spreads + moves) if hook]
 
 
 def hooks_of(layout: Layout, settings: Settings) -> dict[str, Hook]:

@@ -14,6 +14,7 @@ from nadi.pdes.fidelity import Fidelity, flow
 from nadi.pdes.network.balancing import ECMP, Balancing
 from nadi.pdes.network.disciplines import STRICT, Discipline, discipline
 from nadi.pdes.nic.congestion import NO_CONTROL, Control
+from nadi.pdes.nic.entropy import FIXED, EntropyRule
 
 SCHEDULINGS = ("fifo", "lifo", "priority")  # orders in which phases of collectives that wait for a dimension are served
 PAUSE_FRAME_BYTES = 84  # 64 bytes with preamble and gap (IEEE 802.3 annex 31B, 802.1Qbb)
@@ -230,6 +231,12 @@ class Settings:
     sleek: bool = setting(
         False, "infer losses from the number of packets out of order, as SLEEK does where switches do not trim"
     )
+    entropy: EntropyRule = setting(
+        FIXED,
+        "choice of the entropy that switches hash (ECMP), by the sender: fixed = one for all packets of a queue pair; "
+        "docs/explanation/fabric.md lists the rules",
+    )
+    paths: int = setting(64, "number of entropies of a queue pair, a power of two")
     seed: int = setting(1, "seed of all hashed choices: ECMP and the order of simultaneous events")
     concurrent_collectives: bool = setting(False, "let collectives of one group run concurrently on an NPU")
     one_at_a_time: bool = setting(
@@ -272,11 +279,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Replace None by the usual value, by whether load balancing reorders packets, and unsupported settings."""
-        overtakes = self.load_balancing.reorders
         if self.selective_repeat is None:
-            object.__setattr__(self, "selective_repeat", overtakes if self.delivery == "auto" else self.by_flight)
+            object.__setattr__(self, "selective_repeat", self.overtakes if self.delivery == "auto" else self.by_flight)
         if self.reorder_packets is None:
-            object.__setattr__(self, "reorder_packets", 0 if overtakes else USUAL_REORDER_PACKETS)
+            object.__setattr__(self, "reorder_packets", 0 if self.overtakes else USUAL_REORDER_PACKETS)
         if self.fidelity.hooks.act is None:  # NPUs act at different times within a cell
             object.__setattr__(self, "remote_sharers", 1)
         else:
@@ -286,6 +292,11 @@ class Settings:
     def by_flight(self) -> bool:
         """Whether windows count packets in flight."""
         return self.delivery == "rud"
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether packets of a queue pair may overtake each other, since they take different paths."""
+        return self.load_balancing.reorders or self.entropy.act is not None
 
     @property
     def slows_compute(self) -> bool:

@@ -96,6 +96,11 @@ REF_INSTANCE = 1 << 61
 
 SELECTIVE_PACKETS = 512  # packets that a bit set of selective repeat covers
 
+# What happens to the paths of a queue pair (pdes/nic/paths.py).
+PATH_SEND, PATH_ANSWER, PATH_LOST, PATH_TIMEOUT = range(4)
+PATH_CHOOSE, PATH_GOOD, PATH_MARKED, PATH_TRIMMED, PATH_DROPPED, PATH_TIMED_OUT, PATH_FORGET = range(7)
+MAX_PATHS = 256  # entropies of a queue pair: up to which Ultra Ethernet and MRC go
+
 PENDING_LANES = 62  # lanes of a plan that a bit set covers; with more lanes, all are checked each time
 
 LANES = 4
@@ -302,6 +307,10 @@ class Qps(NamedTuple):
     sel_rx: Annotated[np.recarray, network.Selective, RowsOf.RECEIVER]
     credit_tx: Annotated[np.recarray, network.SendCredit, RowsOf.PAIR]  # where receivers give credits
     credit_rx: Annotated[np.recarray, network.ReceiveCredit, RowsOf.RECEIVER]
+    paths: Annotated[np.recarray, network.PairPaths, RowsOf.PAIR]  # where senders choose entropies
+    penalty: Annotated[Int8, RowsOf.PAIR, Each("paths")]  # of each path of a queue pair, as the entropy rule counts
+    path_sent: Annotated[Int8, RowsOf.PAIR, Each(SELECTIVE_PACKETS)]  # path of each packet under way, where rules learn
+    path_good: Annotated[Int8, RowsOf.PAIR, Each(SELECTIVE_PACKETS)]  # queue of good paths, where rules use them again
     # ps: when the latest message is in, or has left if limited to a share, at message level
     arrived: Annotated[Int64, RowsOf.PAIR, ALONE]
     begun: Annotated[Int64, RowsOf.RECEIVER]  # where the message in hand begins, where reductions take time

@@ -12,7 +12,7 @@ NETWORK = NetworkModel(
         "pfc_headroom pfc_resume_offset ecn ecn_kmin ecn_kmax ecn_pmax ecn_by_rate ecn_last_hop trimming "
         "trim_threshold trim_last_hop trim_share trimmed_size class_weights discipline p2p_class congestion_control "
         "congestion cnp_interval receiver_credits credit_window oversubscription load_balancing flowlet_gap "
-        "selective_repeat reorder delivery sleek flows"
+        "entropy paths selective_repeat reorder delivery sleek flows"
     ),
     has_packets=True,
     several_workers=True,

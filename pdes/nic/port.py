@@ -4,9 +4,10 @@ import numpy as np
 
 from nadi.pdes.core import algorithms, state
 from nadi.pdes.core.jit import call_hook, inline, outline
-from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, numbered, wire_bytes
+from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, wire_bytes
 from nadi.pdes.network.link import link_send
 from nadi.pdes.nic.control import echo_at
+from nadi.pdes.nic.paths import packet_word
 from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost, in_flight
 
 # Queue pairs that pacing holds back: a pairing heap per port, the earliest on top (Fredman et al., 1986).
@@ -336,7 +337,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
         hold_back(npus, qps, link, pair)
     net.count.data_packets += 1
     net.count.sent_bytes += size
-    return filled_in(qp.w1, size, flag), numbered(qp.w2, seq), tag
+    return filled_in(qp.w1, size, flag), packet_word(net, qps, pair, seq, fresh, now_ps), tag
 
 
 @inline

@@ -16,6 +16,7 @@ from nadi.pdes.network.link import class_row, link_send, share_psb
 from nadi.pdes.network.routing import npu_route, path_of
 from nadi.pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
 from nadi.pdes.nic.counting import count_posted, finish_flow, within_job
+from nadi.pdes.nic.paths import open_paths
 from nadi.pdes.nic.port import MAX_BACKOFF, activate, arm_timer, queue_control, set_timer, take_message, wake_port
 from nadi.pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 
@@ -56,7 +57,11 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
     is_p2p = connection & ((1 << packet.CONNECTION_SHIFT) - 1) == packet.P2P
     qp.w1 = packet.header(dst, src, 0, packet.FLAG_CLASS if is_p2p and net.const.p2p_class == 1 else 0)
     path = path_of(net, src, dst, within_job(net, connection))
-    qp.w2 = packet.path_word(pair, mix2(path, tag) if is_of_message else path)
+    path = mix2(path, tag) if is_of_message else np.int64(path)
+    qp.w2 = packet.path_word(pair, path)
+    if net.hooks.paths != 0:
+        clear_row(qps.paths, pair)
+        open_paths(qps, pair, path)
     qp.port = npu_route(net, node, dst, qp.w2)
     qp.npu = node
     qp.connection = connection
@@ -323,14 +328,14 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
     net.count.received_bytes += packet.wire_bytes(word1)
     pair = packet.sender_pair(word2)
     qp = qps.qp[pair]
+    # a grant of credit, or a request, which is for the receiver of the queue pair that it names
+    if packet.flags(word1) & packet.FLAG_CNP != 0 and packet.flags(word1) & (packet.FLAG_LAST | packet.FLAG_NAK) != 0:
+        call_hook(net.hooks.credits, net.const.address, state.CREDIT_CONTROL, node, pair, now_ps, word1, word2, word3)
+        return
+    if net.hooks.paths != 0:
+        call_hook(net.hooks.paths, net.const.address, state.PATH_ANSWER, pair, word1, word2, now_ps)
     # a notification acknowledges nothing
     if packet.flags(word1) & packet.FLAG_CNP != 0:
-        # nor does a grant of credit, or a request, which is for the receiver of this word's queue pair
-        if packet.flags(word1) & (packet.FLAG_LAST | packet.FLAG_NAK) != 0:
-            call_hook(
-                net.hooks.credits, net.const.address, state.CREDIT_CONTROL, node, pair, now_ps, word1, word2, word3
-            )
-            return
         update_control(net, qps, pair, state.CC_CNP, now_ps, 0, 0, 0)
         return
     if net.hooks.credits != 0:
@@ -349,7 +354,7 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
     if net.hooks.selective_sender != 0:
         is_trimmed = np.int64(packet.flags(word1) & packet.FLAG_NAK != 0)
         is_known = named >= qp.una and named < qp.sent_max
-        shows_loss = is_known and ask_sender(net, SELECTED, pair, named, 0, is_trimmed) == 1
+        shows_loss = is_known and ask_sender(net, SELECTED, pair, named, now_ps, is_trimmed) == 1
         if net.const.by_flight == 1:
             fresh = arrived_packets(net, qps, pair) - known
     # congestion control handles every acknowledgement, and then a loss; there is no round trip of a sequence
@@ -446,7 +451,7 @@ def on_timeout(world_address, node, now_ps):
                 if qp.retries > net.const.max_retries:
                     net.ctl.failed_queue_pair = pair
                 if net.hooks.selective_sender != 0:
-                    ask_sender(net, LOSE_ALL, pair, 0, 0, 0)
+                    ask_sender(net, LOSE_ALL, pair, 0, now_ps, 0)
                     if net.hooks.credits != 0:
                         call_hook(
                             net.hooks.credits, net.const.address, state.CREDIT_REQUEST, node, pair, now_ps, 0, 0, 0

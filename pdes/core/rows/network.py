@@ -294,6 +294,22 @@ class Message(Row, words=8):
     told = word("waiter", "waiter for its last acknowledgement, where that counts (pdes/npu/endpoints.py)")
 
 
+class PairPaths(
+    Row,
+    words=16,
+):
+    """The paths of a sending queue pair: its entropies, and its turns; an entropy rule's own words follow."""
+
+    # path i has the entropy first + i x step, modulo 2^15; the step is odd, so the paths have different entropies
+    first = word("packed", "entropy of path 0")
+    step = word("packed", "odd distance between entropies")
+    inverse = word("packed", "inverse of the step modulo the number of entropies")
+    salt = word("packed", "32-bit hash of the connection")
+    last_ps = word("time", "time of the last packet or answer, 0 none")
+    position = word("count", "turns taken since the last pause")
+    draws = word("count", "random choices since the last pause")
+
+
 class Selective(Row, words=40):
     """Selective repeat, rows parallel to `qp` and `rxqp`: bit sets of sequence numbers, 32 bits per word."""
 

@@ -190,13 +190,14 @@ class Constants(
     reserve_hops = word("count", "rows of `hop` that one connection may use")
     jobs = word("count", "rows of `link_bytes` per link, 0: one job, whose bytes are those of the links")
     back = word("address", "address of a world of the whole fabric, whose routes acknowledgements take")
+    paths = word("count", "entropies of a queue pair, a power of two, where senders choose")
 
 
 class ControlParameters(Row, words=16):
     """Parameters of the run's congestion control; each file of pdes/nic/congestion declares its own."""
 
 
-class Hooks(Row, words=32):
+class Hooks(Row, words=40):
     """Addresses of functions that kernels call, for optional parts of the engine."""
 
     # A meaning begins with the arguments that follow the address of the world.
@@ -239,6 +240,8 @@ class Hooks(Row, words=32):
     wait_for_tick = word("hook", "(node, row, now): lets a row that is done finish at the next tick; 0: at once")
     post_later = word("hook", "(node, row, due): posts the message of a row that sends at that time")
     leave_domain = word("hook", "(node, row, now): counts a row that is done and sent packets within an NVLink domain")
+    paths = word("hook", "(operation, q, a, b, now): chooses the path of a packet, and learns of answers; 0: one path")
+    entropy = word("hook", "(operation, q, path, now): the entropy rule (pdes/nic/entropy)")
     is_acknowledged = word("hook", "(node, ref, now): handles a message's last acknowledgement, if it counts")
 
 

@@ -378,14 +378,13 @@ def on_ack(net, params, flight_bytes, state, now_ps, new_bytes, is_marked, rtt_p
 def on_nack(net, params, flight_bytes, state, now_ps, spares_window):
     """Apply NSCC.OnNACK: a packet was trimmed, which counts as a delay of a base round trip.
 
-    spares_window: whether the last switch trimmed it while receivers give credits, which then slow the sender down.
-
     Args:
         net: Nodes, links and packets of the LP (`Net`).
         params: Parameters of the algorithm (the row `par`).
         flight_bytes: Sent, unacknowledged bytes.
         state: State of the queue pair (row of `cc`).
         now_ps: Current time in ps.
+        spares_window: Whether the last switch trimmed it while receivers give credits, which slow the sender down.
     """
     packet = full_packet_bytes(net)
     update_delay(net, params, state, float(net.const.base_rtt_ps), 1)
