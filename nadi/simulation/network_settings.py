@@ -251,7 +251,7 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     _check_windows(graph, settings)
     switch = settings.switch
     # packets might take less than a picosecond, or too many may reach a node at a time
-    smallest_bytes = min(settings.header_bytes, settings.ack_bytes, wire.FLIT_BYTES)
+    smallest_bytes = min(settings.smallest_bytes, wire.FLIT_BYTES)
     smallest_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / float(graph.link_rate_bps.max())
     degree = np.bincount(graph.link_dst, minlength=graph.nodes).max(initial=0)
     if switch is None and smallest_ps >= 1 and degree <= wire.MAX_BATCH // 4:

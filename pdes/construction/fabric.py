@@ -45,7 +45,7 @@ class Fabric:
         self.inside = is_in_domain(graph)  # [links] within an NVLink domain
         self.ample = is_ample(graph)  # [links] of aggregators
         self.classes, self.link_class = self._classes(seen, framed, settings)  # table, [links] its rows
-        self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)  # of any packet on the wire
+        self.smallest_bytes = settings.smallest_bytes
         if settings.switch:
             self.smallest_bytes = min(self.smallest_bytes, PAUSE_FRAME_BYTES)
         if framed.any():

@@ -289,6 +289,12 @@ class Settings:
             object.__setattr__(self, "tick_ps", 0)
 
     @property
+    def smallest_bytes(self) -> int:
+        """Size of the smallest packet on the wire in bytes."""
+        trimmed_bytes = self.switch.trimmed_size_bytes if self.switch else 0
+        return min(self.ack_bytes, self.header_bytes, trimmed_bytes or self.header_bytes)
+
+    @property
     def by_flight(self) -> bool:
         """Whether windows count packets in flight."""
         return self.delivery == "rud"

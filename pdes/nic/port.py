@@ -276,6 +276,20 @@ def spend_credit(net, node, pair, now_ps, size_bytes, flag_bits, tag):
 
 
 @inline
+def pass_turn(net, npus, qps, link, pair, is_due):
+    """Pass the turn of `pair` of `qps` at `link` of `npus` and `net` on; is_due: its pace lets it send at once."""
+    # out of the list if nothing more may go now, else behind the others, or wait for the pace
+    if not may_send(net, qps, pair):
+        leave_turns(npus, qps, link, pair)
+    elif is_due:
+        npus.port[link].ring = pair
+    else:
+        leave_turns(npus, qps, link, pair)
+        qps.qp[pair].active = HELD_BACK
+        hold_back(npus, qps, link, pair)
+
+
+@inline
 def send_data(net, npus, qps, node, link, pair, now_ps):
     """Return words 1 to 3 of the next packet of the queue pair whose turn it is at a link; pass the turn on.
 
@@ -319,22 +333,14 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
     # the timer watches the oldest packet, so it begins anew with that one
     if seq == qp.una:
         arm_timer(net, npus, qps, node, pair, now_ps)
-    due_ps = True
+    is_due = True
     if net.hooks.congestion_control != 0:
-        due_ps = call_hook(net.hooks.pace, net.const.address, link, pair, now_ps, seq, size, flag) == 1
+        is_due = call_hook(net.hooks.pace, net.const.address, link, pair, now_ps, seq, size, flag) == 1
         if net.const.carries_send_time == 1 and flag & FLAG_LAST == 0:
             tag = echo_at(now_ps)
     if net.hooks.credits != 0:
         tag = spend_credit(net, node, pair, now_ps, size, flag, tag)
-    # pass the turn on: out of the list if nothing more may go now, else behind the others, or wait for the pace
-    if not may_send(net, qps, pair):
-        leave_turns(npus, qps, link, pair)
-    elif due_ps:
-        port.ring = pair
-    else:
-        leave_turns(npus, qps, link, pair)
-        qp.active = HELD_BACK
-        hold_back(npus, qps, link, pair)
+    pass_turn(net, npus, qps, link, pair, is_due)
     net.count.data_packets += 1
     net.count.sent_bytes += size
     return filled_in(qp.w1, size, flag), packet_word(net, qps, pair, seq, fresh, now_ps), tag

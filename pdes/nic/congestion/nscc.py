@@ -18,10 +18,12 @@ towards a quarter of the base round trip; "delay ~= 0" means less than 1 us. Dif
 - Bytes are bytes on the wire; newly acknowledged packets count as full ones. Windows are floats, not whole bytes.
 - config_base_rtt is the fabric's longest idle round trip of a full packet, the bandwidth that of the sender's port. The
   largest window, 1.5 x bandwidth x base round trip, is never above the static window of the run.
-- In-flight bytes are those between the first unacknowledged sequence number and the next one to send.
+- In-flight bytes are those between the first unacknowledged sequence number and the next one to send; with delivery
+  "rud" those that have neither arrived nor been lost.
 - LOSS_TRIMMED is OnNACK of a trimmed packet. LOSS_NAK and LOSS_TIMEOUT are OnInferredLoss: of one packet, and of all
   unacknowledged ones, since these are sent again.
-- The receiver's window penalty and its credits (RCCC) are not modelled.
+- The receiver's window penalty is not modelled. Its credits are another part (pdes/nic/receiver_credits.py); where they
+  run, a packet that the last switch trimmed leaves the window as it is.
 """
 
 from nadi.pdes.core.jit import hook, inline, seen_as
@@ -54,9 +56,10 @@ class NsccParameters(ControlParameters, words=16):
     delay_alpha = parameter(0.0125, SHARE, "weight of a new delay in the average (htsim)")
     qa_threshold_targets = parameter(4.0, FACTOR, "delay above which quick adapt acts, in target delays (3.6.13.3)")
     qa_gate = parameter(
-        0.125, SHARE, "share of the largest window below whose delivery quick adapt acts (3.6.13.3: 2^-3)"
+        0.125, SHARE, "share of the largest window below whose delivery quick adapt acts (3.6.13.3: 2^-3); 0: never"
     )
     adjust_packets = parameter(8.0, PACKETS, "acknowledged packets after which increases are added (3.6.13.3)")
+    adjust_period_rtts = parameter(1.0, RTTS, "time after which increases are added, in base round trips (3.6.13.3: 1)")
     max_window_bdps = parameter(1.5, RTTS, "largest window in bandwidth x base round trip (3.6.13.3)")
     reference_rate_bps = parameter(100e9, RATE_BPS, "line rate of the network with scaling_a = 1 (3.6.13.3)")
     reference_rtt_ps = parameter(12e6, TIME_PS, "base round trip of that network (3.6.13.3)")
@@ -369,7 +372,7 @@ def on_ack(net, params, flight_bytes, state, now_ps, new_bytes, is_marked, rtt_p
             multiplicative_decrease(net, params, state, now_ps)
         set_cwnd_bounds(net, params, state)
         # not after each acknowledgement: windows of few packets adjust by time, large ones by bytes
-        is_late = now_ps - state.last_adjust_ps >= net.const.base_rtt_ps
+        is_late = now_ps - state.last_adjust_ps >= int(params.adjust_period_rtts * net.const.base_rtt_ps)
         if is_late or state.received_bytes > params.adjust_packets * full_packet_bytes(net):
             fulfill_adjustment(net, params, state, now_ps, is_late)
 
