@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from nadi import inputs
 from nadi.configuration.run_config import RunConfig, validated
-from nadi.configuration.sections import ECN_KEYS, FABRIC_KEYS, PFC_KEYS, given_default, known_model
+from nadi.configuration.sections import CREDIT_KEYS, ECN_KEYS, FABRIC_KEYS, PFC_KEYS, given_default, known_model
 from nadi.configuration.values import NamesFiles, naming_keys
 from nadi.errors import ConfigError
 from nadi.inputs.documents import read_toml, refuse_other_kinds
@@ -123,10 +123,11 @@ def _find_nul(value: object, keys_so_far: tuple[str, ...] = ()) -> tuple[str, ..
     return next((keys for key, entry in entries if (keys := _find_nul(entry, (*keys_so_far, key)))), ())
 
 
-def _apply(tree: dict[str, Any], override: str) -> None:
-    """Set "section.key=value" in the tree. The value is TOML if it parses, else text.
+def parse_override(override: str) -> tuple[str, Any]:
+    """Return key and value of "section.key=value"; the value is TOML if it parses, else text.
 
-    A number from 0 selects an entry of a list: "faults.0.slowdown=1.1". The number after the last entry appends one.
+    Args:
+        override: The text of an option --set.
     """
     path, equals, text = override.partition("=")
     parts = [part.strip() for part in path.split(".")]
@@ -136,6 +137,16 @@ def _apply(tree: dict[str, Any], override: str) -> None:
         value = inputs.parse_toml(f"value = {text}")["value"]
     except (ValueError, RecursionError):  # also a number of 5,000 digits
         value = text
+    return ".".join(parts), value
+
+
+def _apply(tree: dict[str, Any], override: str) -> None:
+    """Set "section.key=value" in the tree.
+
+    A number from 0 selects an entry of a list: "faults.0.slowdown=1.1". The number after the last entry appends one.
+    """
+    key, value = parse_override(override)
+    parts = key.split(".")
     inner: Any = tree
     for number, part in enumerate(parts[:-1]):
         inner = _entry(inner, part, override, [] if part in _LISTS and number == 0 else {})
@@ -220,7 +231,10 @@ def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:
 
 def _network_defaults(defaults: Mapping[str, Any], given_keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return the cluster's defaults that fit the given keys, without those of another model, switch or control."""
-    without = set(FABRIC_KEYS) | {"congestion_control"} if given_keys.get("switch") == "output-queued" else set()
+    switch = given_keys.get("switch")
+    without = set(FABRIC_KEYS) | {"congestion_control"} if switch in {"output-queued", "credits"} else set()
+    if switch in {"output-queued", "shared-buffer"}:
+        without |= set(CREDIT_KEYS)
     for key, keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS)):
         without |= set(keys) if given_keys.get(key) is False else set()
     if without or "congestion_control" in given_keys:

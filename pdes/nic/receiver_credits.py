@@ -329,7 +329,7 @@ def manage(world_address, operation, node, row, now_ps, word1, word2, word3):
             qp = qps.qp[row]
             ask = packet.FLAG_ACK | packet.FLAG_CNP | packet.FLAG_NAK
             net.count.credit_packets += 1
-            w1 = packet.filled_in(qp.w1, net.const.ack_bytes, ask)
+            w1 = packet.header(packet.destination(qp.w1), packet.source(qp.w1), net.const.ack_bytes, ask)
             send_control(net, npus, node, np.int64(qp.port), now_ps, w1, qp.w2, target(net, qps, row))
     elif packet.flags(word1) & packet.FLAG_NAK != 0:
         at = receiving_pair(net, npus, qps, node, packet.receiver_key(word1, word2))
