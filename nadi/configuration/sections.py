@@ -114,7 +114,7 @@ class SystemSection(Section):
 
 
 PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
-ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax", "ecn_by_rate")
+ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax", "ecn_by_rate", "ecn_last_hop")
 _WITHOUT_DEFAULT = ("class_weights", "ecn_by_rate", "tiers", "lane_weights")  # keys of switches that are set or are not
 
 
@@ -210,7 +210,18 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     ecn_pmax: Annotated[float | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_pmax", ge=0, le=1)
     ecn_by_rate: Annotated[values.EcnByRate | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_by_rate")
     tiers: Annotated[dict[str, TierSection] | None, needs(when.SHARED)] = _engine_if("tiers")
+    ecn_last_hop: Annotated[StrictBool | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_last_hop")
     trimming: Annotated[StrictBool | None, needs(when.SHARED)] = _engine_if("trimming")
+    trim_threshold: Annotated[values.BufferSizeOrAuto | None, needs(when.SHARED, when.LOSSY)] = _engine_if(
+        "trim_threshold"
+    )
+    trim_last_hop: Annotated[float | None, needs(when.SHARED, when.LOSSY, when.THRESHOLD)] = _engine_if(
+        "trim_last_hop", ge=1 / 1024, le=1024
+    )
+    trim_share: Annotated[float | None, needs(when.SHARED, when.TRIMMING)] = _engine_if("trim_share", ge=0, le=1)
+    trimmed_size: Annotated[values.PacketSizeOrAuto | None, needs(when.SHARED, when.TRIMMING)] = _engine_if(
+        "trimmed_size"
+    )
     class_weights: Annotated[tuple[values.Weight, ...] | None, needs(when.SHARED, when.CLASSES, when.WEIGHTED)] = (
         _engine_if("class_weights", min_length=2, max_length=2)
     )
@@ -235,6 +246,9 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         {}, description="parameters of the congestion control"
     )
     cnp_interval: Annotated[values.Time, needs(when.NOTIFIED)] = _engine("cnp_interval")
+    receiver_credits: StrictBool = _engine("receiver_credits")
+    credit_window: Annotated[values.SizeOrAuto, needs(when.CREDITS)] = _engine("credit_window")
+    oversubscription: Annotated[float, needs(when.CREDITS)] = _engine("oversubscription", ge=1, le=1000)
     load_balancing: Annotated[str, values.BALANCING, Needs((when.BALANCED,), whatever_model=True)] = _engine(
         "load_balancing"
     )
@@ -245,6 +259,8 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     nic_ports: Annotated[Literal["one", "all"], needs(when.SPREAD)] = _engine("nic_ports")
     selective_repeat: values.ChoiceOrAuto = _engine("selective_repeat")
     reorder: Annotated[values.PacketsOrAuto, needs(when.SELECTIVE)] = _engine("reorder")
+    delivery: Literal["auto", "rud", "rod"] = _engine("delivery")
+    sleek: Annotated[StrictBool, needs(when.SELECTIVE)] = _engine("sleek")
 
     @model_validator(mode="before")
     @classmethod
@@ -318,6 +334,15 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
             raise ValueError(f"high_lanes = {self.high_lanes} of {lanes} virtual lanes; expected fewer")
         if self.trimming and self.pfc:
             raise ValueError("trimming = true with pfc = true; expected pfc = false, or no trimming")
+        if self.trim_threshold and self.pfc:
+            raise ValueError("trim_threshold with pfc = true; expected pfc = false, or no trim_threshold")
+        return self
+
+    @model_validator(mode="after")
+    def _tiers_fit_together(self) -> Self:
+        """Refuse keys of PFC or ECN of the switches, or of a tier, without it, and thresholds of ECN that fall."""
+        if self.switch == "output-queued":
+            return self
         for tier, own in {"": TierSection(), **(self.tiers or {})}.items():
             word = f"tiers.{tier}: " if tier else ""
             unused = PFC_KEYS * (not self.pfc) + ECN_KEYS * (not self.ecn)

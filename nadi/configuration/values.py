@@ -167,6 +167,7 @@ FilePath = Annotated[Path, BeforeValidator(_parse_path)]
 WallTime = Annotated[int, PlainValidator(_parse_wall_time), PlainSerializer(_wall_time_text)]  # seconds
 Percentage = Annotated[float, PlainValidator(_parse_percentage), PlainSerializer(_percentage_text)]  # as a share
 PacketSize = Annotated[int, _above_zero(_bytes_to(MAX_WIRE_BYTES)), PlainSerializer(units.format_bytes)]
+PacketSizeOrAuto = Annotated[int, _above_zero(_bytes_to(MAX_WIRE_BYTES), "auto"), _word_or("auto", units.format_bytes)]
 MessageSize = Annotated[int, _above_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(units.format_bytes)]
 BufferSize = Annotated[int, _above_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(units.format_bytes)]
 BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(units.format_bytes)]

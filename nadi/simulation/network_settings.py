@@ -57,9 +57,9 @@ def network_settings(
         if network.switch == "credits"
         else None,
         "congestion_control": control(name, network.congestion, network.switch, ecn=network.ecn),
-        "load_balancing": load_balancing(network.load_balancing, network.selective_repeat),
-        "entropy": entropy_rule(network.entropy, network.selective_repeat),
-        "routing": routing(network.routing, network.selective_repeat),
+        "load_balancing": load_balancing(network.load_balancing, _repeats_selectively(network)),
+        "entropy": entropy_rule(network.entropy, _repeats_selectively(network)),
+        "routing": routing(network.routing, _repeats_selectively(network)),
         "queue_samples": QUEUE_SAMPLES,
         "logged_pauses": LOGGED_PAUSES,
     }
@@ -67,7 +67,27 @@ def network_settings(
         keywords |= _WITHOUT_PACKETS
     if not model.has_headers:  # without packets there are no NVLink flits, so the whole rate is payload
         keywords["nvlink_framing"] = False
-    return pdes.Settings(seed=seed, record_nodes=record_nodes, record_flows=record_flows, **keywords)
+    settings = pdes.Settings(seed=seed, record_nodes=record_nodes, record_flows=record_flows, **keywords)
+    if settings.receiver_credits and not settings.selective_repeat:
+        raise ConfigError(
+            "[network] receiver_credits: found true, but a sender with go-back-N does not know what it must send "
+            'again; expected delivery = "rud" or selective_repeat = true'
+        )
+    return settings
+
+
+def _repeats_selectively(network: NetworkSection) -> str | bool:
+    """Return selective_repeat, which a delivery mode decides; refuse one that contradicts it."""
+    given = network.selective_repeat
+    if network.delivery == "auto":
+        return given
+    is_selective = network.delivery == "rud"
+    if given not in ("auto", is_selective):
+        raise ConfigError(
+            f"[network] selective_repeat: found {str(given).lower()} with delivery = {network.delivery!r}; "
+            f"expected {str(is_selective).lower()}"
+        )
+    return is_selective
 
 
 def fidelities() -> list[dict[str, Any]]:
@@ -257,7 +277,7 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     _check_windows(graph, settings)
     switch = settings.switch
     # packets might take less than a picosecond, or too many may reach a node at a time
-    smallest_bytes = min(settings.header_bytes, settings.ack_bytes, wire.FLIT_BYTES)
+    smallest_bytes = min(settings.smallest_bytes, wire.FLIT_BYTES)
     smallest_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / float(graph.link_rate_bps.max())
     degree = np.bincount(graph.link_dst, minlength=graph.nodes).max(initial=0)
     if not settings.has_port_queues and smallest_ps >= 1 and degree <= wire.MAX_BATCH // 4:

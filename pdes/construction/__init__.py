@@ -119,6 +119,8 @@ def _qps(part: Part, const: Record, scalars: Record, layout: Layout, settings: S
         resends=rows_of(network.Resends, pairs if settings.switch and settings.switch.trimming else 1),
         sel_tx=rows_of(network.Selective, pairs if settings.selective_repeat else 1),
         sel_rx=rows_of(network.Selective, receivers if settings.selective_repeat else 1),
+        credit_tx=rows_of(network.SendCredit, pairs if settings.receiver_credits else 1),
+        credit_rx=rows_of(network.ReceiveCredit, receivers if settings.receiver_credits else 1),
         paths=rows_of(network.PairPaths, pairs if settings.entropy.act else 1),
         penalty=zeros(pairs * int(const.paths) * settings.entropy.learns, np.int8),
         path_sent=zeros(pairs * s.SELECTIVE_PACKETS * settings.entropy.learns, np.int8),
@@ -334,7 +336,7 @@ def _build_lp(
     graph, fabric = layout.graph, layout.fabric
     routes, routing, schedule, epochs = scheduled(graph, fabric, part, settings)
     trace, plans, jobs = shared
-    npu, state, row_ptr = tables.npu_rows(program, jobs, part, layout)
+    npu, state, row_ptr = tables.npu_rows(program, jobs, part, layout, settings)
     const = constants_of(layout, program, settings, part, routing)
     const.jobs = tables.jobs_per_link(jobs)
     net = with_pit(_net(layout, part, const, npu, outboxes, jobs, settings), settings.faults)

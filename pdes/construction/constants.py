@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.construction.fabric import round_trip_ps, rto_ps, tie_pause_ps, window_packets
+from nadi.pdes.construction.fabric import credit_window_bytes, round_trip_ps, rto_ps, tie_pause_ps, window_packets
 from nadi.pdes.construction.layout import Layout, Part, offsets
 from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, CreditSwitch, Settings, SharedBuffer
 from nadi.pdes.core import Graph, Int32, Program, Record, Schedules
@@ -27,6 +27,7 @@ from nadi.pdes.nic import (
     entropy,
     pacing,
     paths,
+    receiver_credits,
     rendezvous,
     selective,
     selective_receiver,
@@ -70,9 +71,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
         const[name] = getattr(settings, name)
     for name in OF_FIDELITY.split():
         const[name] = getattr(settings.fidelity, name)
-    const.window_packets = window_packets(graph, settings)
-    const.window_fixed = settings.congestion_control.update is None
-    const.rto_ps = rto_ps(graph, settings)
+    _set_transport(const, graph, settings)
     const.tie_pause_ps = tie_pause_ps(graph, settings)
     const.cell_ps = const.long_cell_ps = fabric.cell_ps
     const.lookahead_ps = layout.lookahead_ps
@@ -88,7 +87,6 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.serial_collectives = not settings.concurrent_collectives
     const.cut_bytes = settings.header_bytes
     const.crossing_words = fabric.crossing_words
-    const.carries_send_time = "rtt" in settings.congestion_control.signals
     const.base_rtt_ps = round_trip_ps(graph, settings)[0]
     const.p2p_shares = round(SHARE_UNITS / settings.p2p_share) if settings.p2p_share < 1 else 0
     const.tokens = settings.phases_per_dimension
@@ -99,7 +97,6 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.control_bytes = settings.rendezvous_control_bytes
     const.handshakes = has_control
     const.slows_compute = settings.slows_compute
-    const.reorder_packets, const.probes = reorder_packets(settings, int(const.window_packets)), settings.entropy.probes
     const.reduces = settings.fidelity.reduction_psb > 0
     const.spreads = settings.overtakes
     const.reserve_samples = 8 * (fabric.batch + degree) if settings.sample_ps else 0  # up to 3 per packet, twice
@@ -122,6 +119,21 @@ def reorder_packets(settings: Settings, window: int) -> int:
     # rules that look for broken paths need losses before the timeout: half a window fills about half a round trip,
     # which is more than paths without long queues differ
     return max(1, window // 2) if settings.entropy.probes else 2 * s.SELECTIVE_PACKETS
+
+
+def _set_transport(const: Record, graph: Graph, settings: Settings) -> None:
+    """Set the constants of queue pairs: windows, timeouts, credits, and how they find losses."""
+    const.window_packets = window_packets(graph, settings)
+    const.window_fixed = settings.congestion_control.update is None
+    const.rto_ps = rto_ps(graph, settings)
+    const.carries_send_time = "rtt" in settings.congestion_control.signals
+    const.reorder_packets = reorder_packets(settings, int(const.window_packets))
+    const.probes = settings.entropy.probes
+    const.by_flight, const.sleek = settings.by_flight, settings.sleek
+    if settings.receiver_credits:
+        const.credit_window_bytes = credit_window_bytes(graph, settings)
+        # oversubscribed_cc.cpp, setOversubscriptionRatio
+        const.min_pull_rate = max(0.01, 0.9 / settings.oversubscription) if settings.oversubscription > 1 else 1.0
 
 
 def has_several_nics(graph: Graph) -> bool:
@@ -151,6 +163,11 @@ def _set_switch(const: Record, switch: SharedBuffer, settings: Settings) -> None
     weights = switch.class_weights or (1, 1)
     const.depths = settings.queue_samples
     const.pfc, const.ecn, const.trim = switch.pfc, switch.ecn, switch.trimming
+    const.ecn_last_hop = switch.ecn_last_hop
+    const.trimmed_bytes = switch.trimmed_size_bytes or settings.header_bytes
+    const.trimmed_a_turn = shared_switch.trimmed_a_turn(
+        switch.trim_share, settings.mtu_bytes + settings.header_bytes, int(const.trimmed_bytes)
+    )
     const.pause_frame_bytes = PAUSE_FRAME_BYTES
     const.alpha_1024ths = round(1024 * switch.pfc_alpha)
     const.resume_offset_bytes = switch.pfc_resume_offset_bytes
@@ -200,6 +217,7 @@ def _choices(
         ("shared_switches", settings.switch, shared_switch.shared_switches),
         ("shared_switches", settings.credits, credit_switch.credit_switches),
         ("discipline", pick, pick),
+        ("credits", settings.receiver_credits, receiver_credits.manage),
         ("selective_sender", settings.selective_repeat, selective.sender),
         ("selective_receiver", settings.selective_repeat, selective_receiver.receive),
         ("route", not one_home, cell_of_several),

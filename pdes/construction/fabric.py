@@ -57,7 +57,7 @@ class Fabric:
         self.inside = is_in_domain(graph)  # [links] within an NVLink domain
         self.ample = is_ample(graph)  # [links] of aggregators
         self.classes, self.link_class = self._classes(graph, seen, framed, settings)  # table, [links] its rows
-        self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)  # of any packet on the wire
+        self.smallest_bytes = settings.smallest_bytes
         if settings.switch:
             self.smallest_bytes = min(self.smallest_bytes, PAUSE_FRAME_BYTES)
         if settings.credits:
@@ -212,6 +212,19 @@ def tie_pause_ps(graph: Graph, settings: Settings) -> int:
     return max(MIN_TIE_PAUSE_PS, PAUSE_PACKETS * wire_bits * int(s.PS_PER_S) // int(graph.link_rate_bps.min()))
 
 
+def credit_window_bytes(graph: Graph, settings: Settings) -> int:
+    """Return the largest credit of a queue pair: credit_window_bytes if set, else 1.5 bandwidth-delay products.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: Settings of the run.
+    """
+    # UecSrc::initRccc of uet-htsim, as NSCC's largest window
+    from_npu = int(graph.link_rate_bps[graph.node_kind[graph.link_src] == NPU_KIND].max())
+    bdp_bytes = round_trip_ps(graph, settings)[0] * from_npu / s.PS_PER_BYTE_AT_1_BPS
+    return settings.credit_window_bytes or int(1.5 * bdp_bytes)
+
+
 def window_packets(graph: Graph, settings: Settings) -> int:
     """Return the window of a queue pair in packets: window_bytes if set, else enough for the longest round trip.
 
@@ -344,6 +357,12 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Setting
         # each port and class has a headroom of its own, and all share the rest
         node_headroom = np.bincount(part.local[graph.link_src[part.links]], headroom, len(part.nodes)).astype(np.int64)
         pool.shared_bytes -= node_headroom * classes_in_use(settings)
+    to_npu = graph.link_dst[part.links] < graph.npus
+    gate.is_last_hop[:] = to_npu
+    if settings.switch.trim_threshold_bytes:
+        factor = np.where(to_npu, settings.switch.trim_last_hop, 1.0) * graph.link_rate_bps[part.links] / REFERENCE_BPS
+        limits = settings.switch.trim_threshold_bytes * factor
+        gate.limit_bytes[:] = np.maximum(limits, settings.mtu_bytes + settings.header_bytes)
     of_domain = domain_switches(graph)[part.nodes]
     switches = np.flatnonzero((part.nodes >= graph.npus) & ~of_domain)
     too_small = switches[pool.shared_bytes[switches] <= 0]

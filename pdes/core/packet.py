@@ -38,6 +38,7 @@ FLAG_NAK = 4
 FLAG_MARK = 8  # congestion mark (ECN); on an acknowledgement, the mark of its packet
 FLAG_CNP = 16
 FLAG_TRIMMED = 32  # data trimmed to its header, which travels as control
+FLAG_LAST_HOP = FLAG_NAK  # of a trimmed packet: the last switch trimmed it (Ultra Ethernet's TRIMMED_LASTHOP)
 PAUSE_FRAME = 0xFFFFF  # destination of a pause frame, which is for the other end of the link; word 2 is `pause_word`
 PAUSE, RESUME = 1, 0
 
@@ -115,15 +116,18 @@ def filled_in(word1, size_bytes, flag_bits):
 
 
 @inline
-def trimmed(word1, size_bytes):
+def trimmed(word1, size_bytes, flag_bits):
     """Return word 1 of a packet that is cut to `size_bytes` bytes.
 
     Args:
         word1: Word 1 of the packet (pdes/core/packet.py).
         size_bytes: Size in bytes to which the packet is cut.
+        flag_bits: FLAG_LAST_HOP if the last switch trims it, else 0.
     """
     # the size field is cleared first: `|` alone would mix the bits of both sizes
-    return (word1 & ~(0xFFFF << BYTES_SHIFT)) | (size_bytes << BYTES_SHIFT) | (FLAG_TRIMMED << FLAGS_SHIFT)
+    return (
+        (word1 & ~(0xFFFF << BYTES_SHIFT)) | (size_bytes << BYTES_SHIFT) | ((FLAG_TRIMMED | flag_bits) << FLAGS_SHIFT)
+    )
 
 
 @inline

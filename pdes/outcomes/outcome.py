@@ -316,7 +316,7 @@ def check(total: LpResults) -> None:
     if sent != received + dropped:
         raise RunError(f"engine defect: {sent} bytes sent, but {received} received and {dropped} dropped")
     # notifications are no acknowledgements, but packets too
-    created = int(c.data_packets + c.ack_packets + c.congestion_notifications)
+    created = int(c.data_packets + c.ack_packets + c.congestion_notifications + c.credit_packets)
     gone = int(c.consumed_packets + c.dropped_packets)
     if created != gone:
         raise RunError(f"engine defect: {created} packets made, {gone} consumed or dropped")
@@ -408,6 +408,8 @@ def results(
     """
     counters = {name: int(total.count[counter]) for name, counter in COUNTERS.items()}
     counters["packets"] = counters["data_packets"] + counters["ack_packets"]
+    if not settings.receiver_credits:
+        del counters["credit_packets"]
     rows, order = np.zeros(graph.npus, np.int64), np.argsort(own.npus)
     rows[own.npus] = own.rows
     links = np.zeros((len(LINK_COLUMNS), graph.links), np.int64)

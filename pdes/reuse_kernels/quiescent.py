@@ -241,7 +241,15 @@ def write_state(world_address, moment_ps, slots, low, high, words):
 # moment (`Rest`), and which words are times and trace rows. Lists of an NPU, whose order matters, are left to kernels:
 # `write_state` writes their state, pdes/reuse_kernels/periods.py moves them forward.
 
-_LASTING = (RowsOf.NODE, RowsOf.LINK, RowsOf.NPU, RowsOf.PORT, RowsOf.SLOT, RowsOf.PAIR)  # tables whose rows are in use
+_LASTING = (
+    RowsOf.NODE,
+    RowsOf.LINK,
+    RowsOf.NPU,
+    RowsOf.PORT,
+    RowsOf.SLOT,
+    RowsOf.PAIR,
+    RowsOf.RECEIVER,
+)  # tables whose rows are in use
 
 
 @functools.cache
