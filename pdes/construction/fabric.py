@@ -10,7 +10,16 @@ from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings
 from nadi.pdes.core import Bools, Graph, ImpossibleRunError, Int32, Int64, Record, Rows, packet
 from nadi.pdes.core import state as s
 from nadi.pdes.core.jit import rows_of, zeros
-from nadi.pdes.core.rows.network import Gate, LinkClass, LinkSample, SampleEntry, SwitchBuffer, Telemetry, VirtualLane
+from nadi.pdes.core.rows.network import (
+    Gate,
+    LinkClass,
+    LinkSample,
+    MarkDraws,
+    SampleEntry,
+    SwitchBuffer,
+    Telemetry,
+    VirtualLane,
+)
 from nadi.pdes.network import lane_credits
 from nadi.pdes.network.credit_switch import QUEUES_OF_CONTROL
 from nadi.pdes.network.framing import FLIT_BYTES, domain_switches, is_ample, is_framed, is_in_domain
@@ -285,7 +294,7 @@ def _facing(graph: Graph, part: "Part") -> Int32:
 
 
 def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Settings) -> dict[str, Any]:
-    """Return arrays gate, pool, backlog, facing, depth, marks and pause_log of an LP; {} without shared buffers.
+    """Return the arrays of an LP for shared buffers, from `gate` to `pause_log`, by name; {} without such buffers.
 
     The log has room for twice the pauses that are kept, so that no more are lost in the cell during which it fills up.
     Raises ImpossibleRunError: the headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
@@ -331,6 +340,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Setting
         "pool": pool,
         "backlog": zeros(len(part.links), np.int32),
         "facing": _facing(graph, part),
+        "mark_draws": rows_of(MarkDraws, len(part.links) if settings.switch.ecn else 1),
         "depth": zeros(samples, np.int32),
         "marks": zeros(samples if settings.switch.ecn else 1, np.int32),
         "pause_log": zeros(2 * 2 * settings.logged_pauses),

@@ -242,6 +242,7 @@ class Net(NamedTuple):
     held_block: Annotated[Int32, RowsOf.BLOCK, EMPTY]  # blocks of these records
     counts: Annotated[np.recarray, network.NodeCounts, RowsOf.NODE]
     port_ties: Annotated[np.recarray, network.PortTies, RowsOf.LINK]
+    mark_draws: Annotated[np.recarray, network.MarkDraws, RowsOf.LINK]  # where switches mark packets
     jobs: JobTables
 
 
