@@ -51,7 +51,6 @@ def may_recur(sim: Simulation) -> bool:
         and len(sim.lps) == sim.layout.lps
         and settings.fidelity.model.has_packets
         and settings.flow_groups is None
-        and settings.credits is None  # rows of virtual lanes are not in it
         and "telemetry" not in settings.congestion_control.signals  # which names times and bytes since the begin
         and settings.faults.never_change
         and settings.queue_pairs == "pair"
