@@ -62,6 +62,7 @@ FABRICS = {
     "output queues": SETTINGS,
     "dcqcn": settings_with(**SHARED, congestion_control="dcqcn"),
     "hpcc": settings_with(**SHARED, congestion_control="hpcc"),
+    "credits": settings_with(switch="credits", lane_buffer="20kB"),
     "swift": settings_with(congestion_control="swift"),
     "drops": settings_with(**SHARED | {"buffer": "300kB"}, pfc=False),
 }
