@@ -7,8 +7,7 @@ import numpy as np
 
 from nadi.pdes.construction.schedule import fastest_psb, link_changes, slowest
 from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings
-from nadi.pdes.core import Bools, Graph, ImpossibleRunError, Int64, Record, Rows, packet
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Bools, Graph, ImpossibleRunError, Int64, Record, Rows, packet, state as s
 from nadi.pdes.core.jit import rows_of, zeros
 from nadi.pdes.core.rows.network import Gate, LinkClass, LinkSample, SampleEntry, SwitchBuffer, Telemetry
 from nadi.pdes.network.framing import FLIT_BYTES, domain_switches, is_ample, is_framed, is_in_domain

@@ -8,8 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi import topologies
 from nadi.workload import collectives

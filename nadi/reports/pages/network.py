@@ -9,9 +9,15 @@ from numpy.typing import NDArray
 from nadi.et.statistics import percentile
 from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, parse_time
-from nadi.insight.network import NetRun, find_pauses, read_net_run, tiers, top_links
-from nadi.insight.network import Table as Columns
-from nadi.insight.network import network_document as document_of
+from nadi.insight.network import (
+    NetRun,
+    Table as Columns,
+    find_pauses,
+    network_document as document_of,
+    read_net_run,
+    tiers,
+    top_links,
+)
 from nadi.insight.runs import Run
 from nadi.reports import pages
 from nadi.reports.pages import Page, PageSection, Paragraph, Part, Plot, from_terminal

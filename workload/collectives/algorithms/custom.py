@@ -12,8 +12,13 @@ from pathlib import Path
 
 from nadi.inputs import plug_ins
 from nadi.inputs.units import parse_bytes
-from nadi.workload.collectives.custom import BYTES_OF_TRACES, given, is_msccl, read_custom
-from nadi.workload.collectives.custom import check_size as check_size_of_file
+from nadi.workload.collectives.custom import (
+    BYTES_OF_TRACES,
+    check_size as check_size_of_file,
+    given,
+    is_msccl,
+    read_custom,
+)
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import Plans
 from nadi.workload.errors import WorkloadError

@@ -9,8 +9,14 @@ paths part. An all-reduce thus moves S over each link and direction once, where 
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import MAX_STEPS, Plans, each_its_own
-from nadi.workload.collectives.trees import ROOT, AggregatorTree, ChunkFlow, members_below, tree_lanes
-from nadi.workload.collectives.trees import extent as tree_extent
+from nadi.workload.collectives.trees import (
+    ROOT,
+    AggregatorTree,
+    ChunkFlow,
+    extent as tree_extent,
+    members_below,
+    tree_lanes,
+)
 from nadi.workload.errors import WorkloadError
 from nadi.workload.shape import GroupShape
 

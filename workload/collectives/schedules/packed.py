@@ -29,8 +29,7 @@ from nadi.workload.collectives.schedules.checks import (
     checked,
     shared,
 )
-from nadi.workload.collectives.uneven import NAME as UNEVEN
-from nadi.workload.collectives.uneven import all_to_all_v, units
+from nadi.workload.collectives.uneven import NAME as UNEVEN, all_to_all_v, units
 from nadi.workload.errors import WorkloadError
 from nadi.workload.kept import KeptResults
 from nadi.workload.shape import GroupShape
