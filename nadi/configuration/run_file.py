@@ -123,10 +123,11 @@ def _find_nul(value: object, keys_so_far: tuple[str, ...] = ()) -> tuple[str, ..
     return next((keys for key, entry in entries if (keys := _find_nul(entry, (*keys_so_far, key)))), ())
 
 
-def _apply(tree: dict[str, Any], override: str) -> None:
-    """Set "section.key=value" in the tree. The value is TOML if it parses, else text.
+def parse_override(override: str) -> tuple[str, Any]:
+    """Return key and value of "section.key=value"; the value is TOML if it parses, else text.
 
-    A number from 0 selects an entry of a list: "faults.0.slowdown=1.1". The number after the last entry appends one.
+    Args:
+        override: The text of an option --set.
     """
     path, equals, text = override.partition("=")
     parts = [part.strip() for part in path.split(".")]
@@ -136,6 +137,16 @@ def _apply(tree: dict[str, Any], override: str) -> None:
         value = inputs.parse_toml(f"value = {text}")["value"]
     except (ValueError, RecursionError):  # also a number of 5,000 digits
         value = text
+    return ".".join(parts), value
+
+
+def _apply(tree: dict[str, Any], override: str) -> None:
+    """Set "section.key=value" in the tree.
+
+    A number from 0 selects an entry of a list: "faults.0.slowdown=1.1". The number after the last entry appends one.
+    """
+    key, value = parse_override(override)
+    parts = key.split(".")
     inner: Any = tree
     for number, part in enumerate(parts[:-1]):
         inner = _entry(inner, part, override, [] if part in _LISTS and number == 0 else {})

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from nadi.cli.options import AsJson, FiguresFolder, Force, Overrides, RunFolder, Spec, methods, named_path
+from nadi.cli.options import (
+    AsJson,
+    FiguresFolder,
+    Force,
+    Overrides,
+    Quiet,
+    RunFolder,
+    Spec,
+    cluster_names,
+    methods,
+    model_names,
+    named_path,
+)
 from nadi.cli.output import check_outputs, print_document, print_json, print_table, print_with_page
 from nadi.terminal import FittedTable, TableColumn, facts, name_column, say, text_column, time_text
 
@@ -24,11 +36,12 @@ def register(app: typer.Typer) -> None:
     Args:
         app: The application of typer.
     """
-    fabrics = typer.Typer(help="Fabrics: list, clusters, show, build.")
+    fabrics = typer.Typer(help="Fabrics: list, clusters, show, build, compare.")
     fabrics.command("list")(list_)
     fabrics.command("clusters")(clusters_)
     fabrics.command()(show)
     fabrics.command()(build)
+    fabrics.command()(compare)
     app.add_typer(fabrics, name="topology")
     app.command()(partition)
     of_runs = typer.Typer(cls=_Net, help="The network of a run (nadi net DIR), its models, and congestion controls.")
@@ -95,6 +108,53 @@ def build(spec: Spec, out: Out, force: Force = False) -> None:
     _say_warnings(graph.warnings)
     topologies.write_toml(graph, out)
     say(f"{out}: {graph.npus} NPUs, {graph.nodes} nodes, {graph.links // 2} cables")
+
+
+_CLUSTERS = "Fabrics as clusters, as in `nadi run --cluster`: names or files, optionally with parameters."
+_JOB = "Run file of the job, whose [topology] has no fabric, or a cluster."
+_FIDELITY = "Network model, as in `nadi run`; links cannot fail at closed forms."
+_PRICES = "TOML file of powers and prices that override those of `nadi energy`."
+
+
+def compare(
+    clusters: Annotated[list[str], typer.Argument(metavar="CLUSTER ...", help=_CLUSTERS, autocompletion=cluster_names)],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", parser=named_path, help="Folder for all results.")],
+    run: Annotated[Path | None, typer.Option("--run", metavar="RUN.toml", parser=named_path, help=_JOB)] = None,
+    model: Annotated[str, typer.Option(metavar="NAME", help="Model to train.", autocompletion=model_names)] = "",
+    plan: Annotated[str, typer.Option(metavar="PLAN", help="Parallel plan, such as tp8,pp4,dp32.")] = "",
+    gpus: Annotated[int, typer.Option(min=0, metavar="N", show_default=False, help="GPUs of each fabric.")] = 0,
+    fidelity: Annotated[str, typer.Option(metavar="NAME", help=_FIDELITY)] = "",
+    energy_table: Annotated[Path | None, typer.Option(metavar="FILE", parser=named_path, help=_PRICES)] = None,
+    jobs: Annotated[int, typer.Option(min=1, max=1024, metavar="N", help="Concurrent runs on this machine.")] = 1,
+    overrides: Overrides = [],
+    figures: FiguresFolder = None,
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare fabrics for one job: time of a step, energy, price, and the cost of failed cables and switches."""
+    from nadi.configuration.run_file import parse_override
+    from nadi.launching.ending import unwound
+    from nadi.launching.progress import progress
+    from nadi.studies.sweeps import fabrics as comparison
+
+    named = {"workload.model": model, "workload.plan": plan, "topology.gpus": gpus, "network.fidelity": fidelity}
+    values: dict[str, Any] = {key: value for key, value in named.items() if value} | dict(
+        map(parse_override, overrides)
+    )
+    page = out / comparison.PAGE
+    check_outputs(page, figures)
+    with unwound(), progress(quiet=quiet) as shown:
+
+        def report(text: str, ended: int, runs: int) -> None:
+            shown.say(text)
+            shown.count(ended, runs, "runs")
+
+        job = comparison.ComparedJob(run, values, energy_table)
+        document = comparison.compare_fabrics(clusters, job, out, jobs, report, force=force)
+    print_with_page(
+        document, comparison.both_tables, lambda: comparison.fabrics_page(document), page, figures, as_json=as_json
+    )
 
 
 def _say_warnings(warnings: tuple[str, ...]) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RUNS = "runs"  # folder with the results of the points, and nothing else
+ERROR = "nadi: error: "  # begin of the line of standard error that says why a run failed
 _FAILED = "failed"  # folder with the error of each point that failed, for the table of another shard
 
 
@@ -173,7 +174,9 @@ def _run_point(
     if code == 0:
         return PointOutcome(point_index, "")
     lines = [line for line in stderr.splitlines() if line.strip()]
-    error = lines[-1].removeprefix("nadi: error: ") if lines else f"exit code {code}"
+    # an error of a run may have more lines below it, such as what NPUs wait for
+    errors = [line for line in lines if line.startswith(ERROR)] or lines[-1:]
+    error = errors[-1].removeprefix(ERROR) if errors else f"exit code {code}"
     with suppress(OSError):
         failure.parent.mkdir(parents=True, exist_ok=True)
         inputs.write_whole(failure, error)

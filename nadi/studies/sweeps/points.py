@@ -105,18 +105,29 @@ def read_sweep(path: Path) -> SweepDefinition:
     number_of_name: dict[str, int] = {}
     for number, values in enumerate(combinations):
         try:
-            config = load_config(run_file, [f"{key}={toml(value)}" for key, value in values.items()])
+            made = point(run_file, values, files)
         except ValueError as error:
             assignments = ", ".join(f"{key} = {value}" for key, value in values.items())
             raise ConfigError(f"{path}: point {number} ({assignments}): {error}") from None
-        point = Point(values, config, _name(config, files))
-        if point.name in number_of_name:
-            earlier = number_of_name[point.name]
+        if made.name in number_of_name:
+            earlier = number_of_name[made.name]
             raise ConfigError(f"{path}: points {earlier} and {number} are the same run; expected each once")
-        number_of_name[point.name] = number
-        points.append(point)
+        number_of_name[made.name] = number
+        points.append(made)
     keys = tuple(dict.fromkeys(key for values in combinations for key in values))
     return SweepDefinition(path, run_file, keys, points, file.rank)
+
+
+def point(run_file: Path | None, values: Mapping[str, Value], files: Known) -> Point:
+    """Return the point of a run file with these values; ConfigError if the configuration is wrong.
+
+    Args:
+        run_file: The run file with the other keys; None = `values` has all keys.
+        values: Values by key of the run file.
+        files: Files whose hashes are known, to which those of the point are added.
+    """
+    config = load_config(run_file, [f"{key}={toml(value)}" for key, value in values.items()])
+    return Point(values, config, _name(config, files))
 
 
 def toml(value: Value) -> str:
