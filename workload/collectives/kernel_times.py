@@ -141,8 +141,7 @@ def _longest_ps(plans: Plans, shape: GroupShape, times: FlightTimes) -> float:
                 receiver, sender, flight_ps = flight.of(member, lane, to)
                 message = receiver, to_lane, sender
                 arrived[message].append(begin_ps + flight_ps)
-                if message in waiting:
-                    ready.extend(waiting.pop(message))
+                ready.extend(waiting.pop(message, ()))
             if source != NONE:
                 message = member, lane, source
                 number = taken[message]
