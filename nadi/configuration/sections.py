@@ -21,8 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from nadi.configuration import MAX_LANES, MAX_RESENDS, MAX_RETRIES, MAX_SEED, MAX_WORKERS, values
-from nadi.configuration import conditions as when
+from nadi.configuration import MAX_LANES, MAX_RESENDS, MAX_RETRIES, MAX_SEED, MAX_WORKERS, conditions as when, values
 from nadi.configuration.conditions import CREDIT_KEYS, FABRIC_KEYS, Needs, needs
 from nadi.configuration.values import Section
 from nadi.errors import ConfigError

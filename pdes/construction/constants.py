@@ -11,8 +11,7 @@ import numpy as np
 from nadi.pdes.construction.fabric import credit_window_bytes, round_trip_ps, rto_ps, tie_pause_ps, window_packets
 from nadi.pdes.construction.layout import Layout, Part, offsets
 from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, CreditSwitch, Settings, SharedBuffer
-from nadi.pdes.core import Graph, Int32, Program, Record, Schedules
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Graph, Int32, Program, Record, Schedules, state as s
 from nadi.pdes.core.jit import row_of
 from nadi.pdes.core.packet import SHARE_UNITS
 from nadi.pdes.core.rows.run import Constants

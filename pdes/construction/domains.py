@@ -11,8 +11,7 @@ import numpy as np
 
 from nadi.pdes.construction.fabric import MAX_CELL_PS, Fabric
 from nadi.pdes.construction.settings import Settings
-from nadi.pdes.core import Array, Bools, Graph, Int64, Program
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Array, Bools, Graph, Int64, Program, state as s
 from nadi.pdes.core.jit import aligned, full, never_used, rows_of, zeros
 from nadi.pdes.core.rows.npu import DomainMember, ReplayedDomain
 from nadi.pdes.network.framing import AGGREGATOR_KIND, NVSWITCH_KIND

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from nadi.pdes.construction.schedule import fastest_psb, link_changes, slowest
 from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings, SharedBuffer
-from nadi.pdes.core import Bools, Graph, ImpossibleRunError, Int32, Int64, Record, Rows, packet
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Bools, Graph, ImpossibleRunError, Int32, Int64, Record, Rows, packet, state as s
 from nadi.pdes.core.jit import rows_of, zeros
 from nadi.pdes.core.rows.network import (
     Gate,

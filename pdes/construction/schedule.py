@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from nadi.pdes.construction.settings import Faults, LinkFault, NpuFault, Settings, down_sets
-from nadi.pdes.core import Array, Float64, Graph, ImpossibleRunError, Int8, Int32, Int64, Record, Rows
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Array, Float64, Graph, ImpossibleRunError, Int8, Int32, Int64, Record, Rows, state as s
 from nadi.pdes.core.jit import aligned, row_of, rows_of, unused
 from nadi.pdes.core.packet import COLUMN_BITS, link_meta
 from nadi.pdes.core.rows.network import Change, Forwarding, LinkClass, OutgoingLink
@@ -405,7 +404,7 @@ def scheduled(
         routes, tables = _epochs(graph, fabric, part, settings, routes, routings)
     change = rows_of(Change, len(changes))[: len(changes)]
     change[:] = np.array(sorted(changes), change.dtype)
-    return routes, routing, unused(s.FaultSchedule)._replace(change=change, **tables), len(routings)
+    return routes, routing, unused(s.FaultSchedule, change=change, **tables), len(routings)
 
 
 def slow_changes(faults: Sequence[NpuFault], cell_ps: int) -> list[tuple[int, int]]:

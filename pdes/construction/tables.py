@@ -8,8 +8,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from nadi.pdes.construction.layout import Layout, Part, offsets
 from nadi.pdes.construction.settings import Settings
-from nadi.pdes.core import Array, Graph, Int32, Int64, Program, Record, Rows, Schedules, packet
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Array, Graph, Int32, Int64, Program, Record, Rows, Schedules, packet, state as s
 from nadi.pdes.core.jit import aligned, full, rows_of, zeros
 from nadi.pdes.core.rows.network import NicPort, Port
 from nadi.pdes.core.rows.npu import (

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from nadi.pdes.construction.layout import LogicalProcess, Simulation
-from nadi.pdes.core import Int64
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Int64, state as s
 from nadi.pdes.core.jit import words_of
 from nadi.pdes.core.packet import bytes_sent, packets_sent
 from nadi.pdes.core.rows.run import Counters

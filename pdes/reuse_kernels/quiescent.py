@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.pdes.core import Int64, Rows
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Int64, Rows, state as s
 from nadi.pdes.core.algorithms import FREE
 from nadi.pdes.core.declared import DeclaredArray, rows_by, saved_arrays
 from nadi.pdes.core.jit import inline, kernel

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel
 
-from nadi import configuration as bounds
-from nadi import et
+from nadi import configuration as bounds, et
 from nadi.cli.main import main
 from nadi.configuration.effects import CONDITIONS
 from nadi.configuration.run_config import RunConfig
@@ -22,8 +21,7 @@ from nadi.errors import ConfigError
 from nadi.inputs import limits as quantities
 from nadi.pdes import workers
 from nadi.pdes.construction.fabric import MAX_RTO_PS
-from nadi.pdes.core import packet
-from nadi.pdes.core import state as engine
+from nadi.pdes.core import packet, state as engine
 from nadi.pdes.nic.control import ECHO_MASK
 from nadi.pdes.nic.port import MAX_BACKOFF
 from tests.nonempty import nonempty

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.pdes import LinkFault, NpuFault, RunError, Settings, build_world, run
 from nadi.pdes.construction.settings import SharedBuffer

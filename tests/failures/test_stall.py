@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi import et
 from nadi.pdes import LinkFault, RunError, Settings, build_world, run

@@ -17,9 +17,7 @@ from nadi.pdes.checkpoint.moving import move_rows
 from nadi.pdes.checkpoint.whole_fabric import QueuePairs, shared_by
 from nadi.pdes.construction.constants import hooks_of
 from nadi.pdes.construction.layout import Layout
-from nadi.pdes.core import declared as declarations
-from nadi.pdes.core import jit
-from nadi.pdes.core import state as s
+from nadi.pdes.core import declared as declarations, jit, state as s
 from nadi.pdes.core.jit import CACHE_LINE, never_used, row_of, rows_of
 from nadi.pdes.core.rows import Row, RowsOf, WordKind, kinds_of_rows, word
 from nadi.pdes.core.rows.messages import WholeMessage

@@ -5,8 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, target
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st, target
 
 from nadi.pdes import Faults, LinkFault, NpuFault, build_world, run
 from nadi.pdes.network.balancing import balancing
