@@ -14,7 +14,7 @@ from nadi.pdes.construction.fabric import (
 )
 from nadi.pdes.construction.settings import CreditSwitch, TierBuffer
 from nadi.pdes.core.packet import MAX_WIRE_BYTES, SHARE_UNITS
-from nadi.pdes.core.state import MAX_SET, SELECTIVE_PACKETS
+from nadi.pdes.core.state import MAX_PATHS, MAX_SET, SELECTIVE_PACKETS
 from nadi.pdes.network.framing import (
     FLIT_BYTES,
     LINE_BYTES,
@@ -27,3 +27,5 @@ from nadi.pdes.network.framing import (
     wire_bytes,
 )
 from nadi.pdes.nic.control import ECHO_MASK
+from nadi.pdes.nic.entropy import FIXED, EntropyRule, entropy_rule
+from nadi.pdes.nic.entropy import names as entropy_rules

@@ -228,6 +228,9 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         "load_balancing"
     )
     flowlet_gap: Annotated[values.Time, needs(when.FLOWLETS)] = _engine("flowlet_gap")
+    entropy: Annotated[str, values.ENTROPY] = _engine("entropy")
+    paths: Annotated[values.Paths, needs(when.SPREAD)] = _engine("paths")
+    nic_ports: Annotated[Literal["one", "all"], needs(when.SPREAD)] = _engine("nic_ports")
     selective_repeat: values.ChoiceOrAuto = _engine("selective_repeat")
     reorder: Annotated[values.PacketsOrAuto, needs(when.SELECTIVE)] = _engine("reorder")
 

@@ -21,6 +21,7 @@ _WITHOUT_PACKETS = {
     "switch": None,
     "credits": None,
     "congestion_control": congestion.NO_CONTROL,
+    "entropy": wire.FIXED,
     "selective_repeat": False,
     "rendezvous_bytes": 0,
     "collectives_in_flight": 0,
@@ -57,6 +58,7 @@ def network_settings(
         else None,
         "congestion_control": control(name, network.congestion, network.switch, ecn=network.ecn),
         "load_balancing": load_balancing(network.load_balancing, network.selective_repeat),
+        "entropy": entropy_rule(network.entropy, network.selective_repeat),
         "queue_samples": QUEUE_SAMPLES,
         "logged_pauses": LOGGED_PAUSES,
     }
@@ -154,6 +156,23 @@ def load_balancing(name: str, selective_repeat: str | bool) -> balancing.Balanci
     if rule.reorders and selective_repeat is False:
         raise ConfigError(
             f"[network] selective_repeat: found false, but {rule.name} lets packets overtake each other; expected true"
+        )
+    return rule
+
+
+def entropy_rule(name: str, selective_repeat: str | bool) -> wire.EntropyRule:
+    """Return the entropy rule; refuse an unknown one, or several paths without selective repeat.
+
+    Args:
+        name: Name of the rule.
+        selective_repeat: Value of [network] selective_repeat: True, False or "auto".
+    """
+    with _naming("entropy"):
+        rule = wire.entropy_rule(name)
+    if rule.act and selective_repeat is False:
+        raise ConfigError(
+            f"[network] selective_repeat: found false, but with entropy = {name!r} packets overtake each other; "
+            "expected true"
         )
     return rule
 

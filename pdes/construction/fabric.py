@@ -23,7 +23,7 @@ from nadi.pdes.core.rows.network import (
 )
 from nadi.pdes.network import lane_credits
 from nadi.pdes.network.credit_switch import QUEUES_OF_CONTROL
-from nadi.pdes.network.framing import FLIT_BYTES, domain_switches, is_ample, is_framed, is_in_domain
+from nadi.pdes.network.framing import FLIT_BYTES, NVSWITCH_KIND, domain_switches, is_ample, is_framed, is_in_domain
 
 if TYPE_CHECKING:
     from nadi.pdes.construction.layout import Part
@@ -234,7 +234,11 @@ def covering_packets(graph: Graph, settings: Settings) -> int:
     """
     # Latency that faults add counts, no matter when they hold. A path crosses each cable once per direction, so
     # latencies of different cables add up, but for no more cables than the longest path has hops.
-    from_npu = int(graph.link_rate_bps[graph.node_kind[graph.link_src] == NPU_KIND].max())
+    is_port = graph.node_kind[graph.link_src] == NPU_KIND
+    from_npu = int(graph.link_rate_bps[is_port].max())
+    if settings.spreads_ports:
+        is_port &= graph.node_kind[graph.link_dst] != NVSWITCH_KIND
+        from_npu = max(from_npu, int(np.bincount(graph.link_src[is_port], graph.link_rate_bps[is_port]).max(initial=0)))
     rtt, hops = round_trip_ps(graph, settings)
     of_links: dict[tuple[int, ...], int] = {}
     for fault in settings.faults.links:

@@ -14,6 +14,7 @@ from nadi.pdes.fidelity import Fidelity, flow
 from nadi.pdes.network.balancing import ECMP, Balancing
 from nadi.pdes.network.disciplines import STRICT, Discipline, discipline
 from nadi.pdes.nic.congestion import NO_CONTROL, Control
+from nadi.pdes.nic.entropy import FIXED, EntropyRule
 
 SCHEDULINGS = ("fifo", "lifo", "priority")  # orders in which phases of collectives that wait for a dimension are served
 PAUSE_FRAME_BYTES = 84  # 64 bytes with preamble and gap (IEEE 802.3 annex 31B, 802.1Qbb)
@@ -246,6 +247,17 @@ class Settings:
     reorder_packets: int | None = setting(
         None, "selective repeat: reordering in packets beyond which a packet counts as lost", "auto"
     )
+    entropy: EntropyRule = setting(
+        FIXED,
+        "choice of the entropy that switches hash (ECMP), by the sender: fixed = one for all packets of a queue pair; "
+        "docs/explanation/fabric.md lists the rules",
+    )
+    paths: int = setting(64, "number of entropies of a queue pair, a power of two")
+    nic_ports: str = setting(
+        "one",
+        "ports that a queue pair uses of a NIC with several: one of them; or all, each packet the one that its entropy "
+        "names",
+    )
     seed: int = setting(1, "seed of all hashed choices: ECMP and the order of simultaneous events")
     concurrent_collectives: bool = setting(False, "let collectives of one group run concurrently on an NPU")
     one_at_a_time: bool = setting(
@@ -288,11 +300,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Replace None by the usual value, by whether load balancing reorders packets, and unsupported settings."""
-        overtakes = self.load_balancing.reorders
         if self.selective_repeat is None:
-            object.__setattr__(self, "selective_repeat", overtakes)
+            object.__setattr__(self, "selective_repeat", self.overtakes)
         if self.reorder_packets is None:
-            object.__setattr__(self, "reorder_packets", 0 if overtakes else USUAL_REORDER_PACKETS)
+            object.__setattr__(self, "reorder_packets", 0 if self.overtakes else USUAL_REORDER_PACKETS)
         if self.fidelity.hooks.act is None:  # NPUs act at different times within a cell
             object.__setattr__(self, "remote_sharers", 1)
         else:
@@ -302,6 +313,16 @@ class Settings:
     def has_port_queues(self) -> bool:
         """Whether switches hold packets in queues at their ports: they share buffers, or links have credits."""
         return self.switch is not None or self.credits is not None
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether packets of a queue pair may overtake each other, since they take different paths."""
+        return self.load_balancing.reorders or self.entropy.act is not None
+
+    @property
+    def spreads_ports(self) -> bool:
+        """Whether packets of a queue pair take all ports of a NIC that has several."""
+        return self.nic_ports == "all" and self.entropy.act is not None
 
     @property
     def slows_compute(self) -> bool:

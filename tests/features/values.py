@@ -7,7 +7,7 @@ declares.
 
 from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.configuration.work import JobSection
-from nadi.pdes import balancing, congestion, disciplines, fidelity
+from nadi.pdes import balancing, congestion, disciplines, fidelity, wire
 from nadi.workload import algorithms_of
 from nadi.workload.kinds import KINDS
 
@@ -76,6 +76,9 @@ _VALUES = {
         "cnp_interval": ["10us"],
         "load_balancing": [name for name in balancing.names() if name != "ecmp"],
         "flowlet_gap": ["5us"],
+        "entropy": [name for name in wire.entropy_rules() if name != "fixed"],
+        "paths": [4],
+        "nic_ports": ["all"],
         "selective_repeat": [True, False],
         "reorder": [8],
     },

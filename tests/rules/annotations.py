@@ -14,6 +14,7 @@ OPEN_FOLDERS = {
     "nadi.pdes.network.balancing",
     "nadi.pdes.network.disciplines",
     "nadi.pdes.nic.congestion",
+    "nadi.pdes.nic.entropy",
 }
 """Folders to which users add files, so that no file of theirs needs an entry."""
 PROJECT = "pyproject.toml"
