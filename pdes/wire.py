@@ -1,4 +1,4 @@
-"""The packet model in closed form: sizes on the wire, windows and round trips, buffers, credits, limits."""
+"""The packet model in closed form: sizes on the wire, windows, round trips, buffers, credits; rules of detours."""
 
 from nadi.pdes.construction.fabric import (
     MAX_BATCH,
@@ -14,6 +14,7 @@ from nadi.pdes.construction.fabric import (
 from nadi.pdes.construction.settings import CreditSwitch, TierBuffer
 from nadi.pdes.core.packet import MAX_WIRE_BYTES, SHARE_UNITS
 from nadi.pdes.core.state import MAX_PATHS, MAX_SET, SELECTIVE_PACKETS
+from nadi.pdes.network import detours
 from nadi.pdes.network.framing import (
     FLIT_BYTES,
     LINE_BYTES,
@@ -25,6 +26,5 @@ from nadi.pdes.network.framing import (
     is_nvlink,
     wire_bytes,
 )
+from nadi.pdes.nic import entropy
 from nadi.pdes.nic.control import ECHO_MASK
-from nadi.pdes.nic.entropy import FIXED, EntropyRule, entropy_rule
-from nadi.pdes.nic.entropy import names as entropy_rules

@@ -210,6 +210,15 @@ class Routing(ABC):
         """
         return None
 
+    def used_links(self, graph: "Graph", most: int) -> npt.NDArray[np.bool_] | None:  # noqa: ARG002
+        """Return bool[links, destinations]: whether paths between switches take a link; None = none, or too many.
+
+        Args:
+            graph: The network.
+            most: The maximum number of entries.
+        """
+        return None
+
     def common_switch(self, npus: Int64) -> tuple[int, Int64]:  # noqa: ARG002
         """Return the switch nearest to all NPUs, -1 = none, and int64[n], the first switch of each on its path.
 

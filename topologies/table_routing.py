@@ -306,6 +306,24 @@ class TableRouting(Routing):
             shares |= meets & is_home_of_kind[src, column]
         return shares
 
+    def used_links(self, graph: Graph, most: int) -> npt.NDArray[np.bool_] | None:
+        """Return bool[links, homes]: whether shortest paths to a home take a link between switches; None = too many.
+
+        Args:
+            graph: The network.
+            most: The maximum number of entries.
+        """
+        if graph.links * len(self.home_node) > most:
+            return None
+        used = np.zeros((graph.links, len(self.home_node)), np.bool_)
+        row, home = np.nonzero(self.next_set >= 0)
+        sets = self.next_set[row, home]
+        sizes = np.diff(self.set_ptr)[sets]
+        begins = np.cumsum(sizes) - sizes
+        at = np.arange(sizes.sum()) + np.repeat(self.set_ptr[sets] - begins, sizes)
+        used[self.set_link[at], np.repeat(home, sizes)] = True
+        return used
+
     def common_switch(self, npus: Int64) -> tuple[int, Int64]:
         """Return the switch nearest to all NPUs, -1 = none, and int64[n], the first switch of each on its path.
 

@@ -29,7 +29,18 @@ from nadi.errors import ConfigError
 from nadi.inputs.units import format_bytes, format_time
 from nadi.launching.workers import Backend, Workers
 from nadi.partition import DEFAULT_METHOD
-from nadi.pdes import Faults, Fidelity, NetworkModel, RunError, Setting, Settings, SharedBuffer, fidelity, settings_of
+from nadi.pdes import (
+    Faults,
+    Fidelity,
+    NetworkModel,
+    RunError,
+    Setting,
+    Settings,
+    SharedBuffer,
+    fidelity,
+    settings_of,
+    wire,
+)
 from nadi.pdes.wire import CreditSwitch
 from nadi.workload import CollectiveSettings
 
@@ -227,6 +238,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     load_balancing: Annotated[str, values.BALANCING, Needs((when.BALANCED,), whatever_model=True)] = _engine(
         "load_balancing"
     )
+    routing: Annotated[str, values.ROUTING] = _engine("routing")
     flowlet_gap: Annotated[values.Time, needs(when.FLOWLETS)] = _engine("flowlet_gap")
     entropy: Annotated[str, values.ENTROPY] = _engine("entropy")
     paths: Annotated[values.Paths, needs(when.SPREAD)] = _engine("paths")
@@ -282,6 +294,13 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         if key in FABRIC_KEYS and self.switch != "shared-buffer":
             return False
         return (self.pfc is True or key not in PFC_KEYS) and (self.ecn is True or key not in ECN_KEYS)
+
+    @model_validator(mode="after")
+    def _either_switches_or_senders_choose(self) -> Self:
+        """Refuse detours beside entropies of senders: switches would overwrite what the sender must learn about."""
+        if self.routing != "minimal" and self.entropy != wire.entropy.FIXED.name:
+            raise ValueError(f'routing = "{self.routing}" with entropy = "{self.entropy}"; expected one of them')
+        return self
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -254,6 +254,10 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
         raise ImpossibleRunError(
             f"load balancing {settings.load_balancing.name} lets packets overtake; it needs selective repeat"
         )
+    if settings.routing.reorders and not settings.selective_repeat:
+        raise ImpossibleRunError(f"routing {settings.routing.name} lets packets overtake; it needs selective repeat")
+    if settings.routing.route and graph.routing.dimensions:
+        raise ImpossibleRunError(f"routing {settings.routing.name} on a fabric that is routed by dimensions")
     tags = program.node_tag[program.node_kind == KIND_SEND]
     if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
         raise ImpossibleRunError(f"tag {tags.max()} of a send: at most {MAX_TAG - 1} is possible with rendezvous")

@@ -19,7 +19,7 @@ from nadi.pdes.core.rows.run import Constants
 from nadi.pdes.fidelity import flow, networks
 from nadi.pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_in, post_by_kind
 from nadi.pdes.messages import coupled, whole
-from nadi.pdes.network import balancing, credit_switch, disciplines, framing, shared_switch, telemetry
+from nadi.pdes.network import balancing, credit_switch, detours, disciplines, framing, shared_switch, telemetry
 from nadi.pdes.network.credit_switch import QUEUES_OF_CONTROL
 from nadi.pdes.network.routing import cell_of_several, make_changes, port_of_several
 from nadi.pdes.nic import (
@@ -196,6 +196,7 @@ def _choices(
         ("notify", "cnp" in control.signals, transport.notify),
         ("telemetry", "telemetry" in control.signals, telemetry.carry),
         ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
+        ("detour", settings.routing.route, settings.routing.route),
         ("shared_switches", settings.switch, shared_switch.shared_switches),
         ("shared_switches", settings.credits, credit_switch.credit_switches),
         ("discipline", pick, pick),
@@ -254,6 +255,7 @@ def all_hooks() -> list[Hook]:
     ours = [hook for _, _, hook in choices]
     controls = [control.update for control in (pacing.RATE_LIMITED, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
+    rules += [detours.detours(name).route for name in detours.names()]
     orders = [disciplines.discipline(name).pick for name in disciplines.names()]
     spreads = [entropy.entropy_rule(name).act for name in entropy.names()]
     moves = [hook for model in networks().values() for hooks in model.hooks for hook in (hooks.act, hooks.settle)]

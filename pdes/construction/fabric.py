@@ -188,7 +188,8 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
         settings: Settings of the run.
     """
     routing: Any = graph.routing
-    hops = routing.longest_links()
+    # a detour is two paths one after the other
+    hops = routing.longest_links() * (2 if settings.routing.route else 1)
     psb = s.PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.min()
     wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
     per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))

@@ -12,6 +12,7 @@ from nadi.pdes.core import Bools, Int64, Setting, setting
 from nadi.pdes.core.rows import INF
 from nadi.pdes.fidelity import Fidelity, flow
 from nadi.pdes.network.balancing import ECMP, Balancing
+from nadi.pdes.network.detours import MINIMAL, Detours
 from nadi.pdes.network.disciplines import STRICT, Discipline, discipline
 from nadi.pdes.nic.congestion import NO_CONTROL, Control
 from nadi.pdes.nic.entropy import FIXED, EntropyRule
@@ -240,6 +241,10 @@ class Settings:
     load_balancing: Balancing = setting(
         ECMP, "load balancing of switches over equal-cost links: `nadi net controls` lists the rules"
     )
+    routing: Detours = setting(
+        MINIMAL,
+        "paths of packets through switches: shortest, or by way of other groups: `nadi net controls` lists them",
+    )
     flowlet_gap_ps: int = setting(50_000_000, "gap between packets after which a flow may take another link")
     selective_repeat: bool | None = setting(
         None, "retransmit only lost packets, not all packets after them; auto: where packets may overtake", "auto"
@@ -317,7 +322,7 @@ class Settings:
     @property
     def overtakes(self) -> bool:
         """Whether packets of a queue pair may overtake each other, since they take different paths."""
-        return self.load_balancing.reorders or self.entropy.act is not None
+        return self.load_balancing.reorders or self.routing.reorders or self.entropy.act is not None
 
     @property
     def spreads_ports(self) -> bool:
@@ -353,6 +358,7 @@ class Settings:
             "send_latency": ends.send_latency_ps,
             "acknowledged": ends.acknowledged,
             "faults": self.faults,
+            "routing": self.routing.route,
         }
         return next((name for name, value in given.items() if value), self.beyond_messages())
 

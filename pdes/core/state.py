@@ -135,6 +135,16 @@ class Routes(NamedTuple):
     # [ports] table mode, NPUs of several ports: entry of `hop_row` of the switch at the other end
     via: Annotated[Int32, BUILT]
     share: Annotated[Int32, BUILT]  # [ports] likewise: the port's share of its NPU's connections, `Graph.port_shares`
+    # detours (pdes/network/detours): groups of switches, and homes over which packets may go, as columns
+    group: Annotated[Int32, BUILT]  # [nodes] group of a switch, -1 none
+    column_group: Annotated[Int32, BUILT]  # [homes of the fabric] group of each home
+    detour: Annotated[Int32, BUILT]  # columns of the homes over which detours may lead, by group
+    own_homes: Annotated[Int32, BUILT]  # [nodes * 2] first and last + 1 entry of `detour` of the switch's own group
+    near_ptr: Annotated[Int32, BUILT]  # [nodes + 1] entries of `near` of each switch
+    near: Annotated[Int32, BUILT]  # for each link to another group, the column of a home of that group
+    switch_row: Annotated[Int64, BUILT]  # [nodes] offset of the switch in `switch_hops`
+    switch_hops: Annotated[Int8, BUILT]  # links from own switches to each home
+    home_hops: Annotated[Int8, BUILT]  # [homes * homes] links from home to home, with groups one less
     here: Annotated[Int32, BUILT]  # [nodes * D] own coordinates
     digit: Annotated[Int32, BUILT]  # [npus of the fabric * D]
     mode: Annotated[Int8, BUILT]  # [nodes * D]

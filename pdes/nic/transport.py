@@ -170,7 +170,7 @@ def send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, echo, expecte
     peer = packet.source(word1)
     a1 = packet.header(peer, me, net.const.ack_bytes, flag_bits)
     a2 = packet.numbered(
-        word2 & ~packet.PSN_MASK, expected_seq
+        word2 & packet.PATH_MASK, expected_seq
     )  # with the sender's own queue pair, so that it needs no search
     link = port_back(net, npus, qps, node, receiver, peer, a2)
     port = npus.port[link]
