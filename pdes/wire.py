@@ -9,7 +9,6 @@ from nadi.pdes.construction.fabric import (
     headrooms,
     lane_units,
     round_trip_ps,
-    tier_word,
     window_packets,
 )
 from nadi.pdes.construction.settings import CreditSwitch, TierBuffer

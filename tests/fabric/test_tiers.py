@@ -34,7 +34,7 @@ def at_ports_of(simulation, column):
 
 
 KEYS = {
-    "buffer": ({"buffer": "300kB", "pfc": False}, {}),
+    "buffer": ({"buffer": "900kB", "pfc": False}, {}),
     "pfc_headroom": ({"pfc_headroom": "30kB"}, {"buffer": "500kB"}),
     "ecn": ({"ecn_kmin": "2kB", "ecn_kmax": "9kB", "ecn_pmax": 0.7}, {}),
 }
