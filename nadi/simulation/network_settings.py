@@ -19,6 +19,7 @@ LOGGED_PAUSES = 1 << 16  # maximum number of pauses and resumes that a run recor
 # overrides for models without packets, so that no check of switches, windows and protocols applies
 _WITHOUT_PACKETS = {
     "switch": None,
+    "credits": None,
     "congestion_control": congestion.NO_CONTROL,
     "selective_repeat": False,
     "rendezvous_bytes": 0,
@@ -44,11 +45,16 @@ def network_settings(
         record_nodes: Whether results have a row per trace node.
         record_flows: Whether results have a row per message.
     """
-    model, name, shared = network.model, network.congestion_control, network.switch != "output-queued"
+    model, name = network.model, network.congestion_control
     keywords = (system or SystemSection()).engine_settings(pdes.Settings) | network.engine_settings(pdes.Settings)
     keywords |= {
         "fidelity": pdes.Fidelity(model, own=network.own_keys, **network.engine_settings(pdes.Fidelity, model.keys)),
-        "switch": shared_buffer(network.engine_settings(pdes.SharedBuffer)) if shared else None,
+        "switch": shared_buffer(network.engine_settings(pdes.SharedBuffer))
+        if network.switch == "shared-buffer"
+        else None,
+        "credits": wire.CreditSwitch(**network.engine_settings(wire.CreditSwitch))
+        if network.switch == "credits"
+        else None,
         "congestion_control": control(name, network.congestion, network.switch, ecn=network.ecn),
         "load_balancing": load_balancing(network.load_balancing, network.selective_repeat),
         "routing": routing(network.routing, network.selective_repeat),
@@ -123,11 +129,12 @@ def control(name: str, parameters: Mapping[str, float], switch: str | None, *, e
         congestion.module_of(name)
     with _naming("congestion"):
         chosen = congestion.control(name, parameters)
-    # an output queue neither marks packets nor writes telemetry
-    if switch == "output-queued" and not chosen.signals <= WITHOUT_SWITCHES:
+    # neither an output queue nor a switch with credits marks packets or writes telemetry
+    if switch in {"output-queued", "credits"} and not chosen.signals <= WITHOUT_SWITCHES:
         needs = ", ".join(sorted(chosen.signals - WITHOUT_SWITCHES))
+        lacking = "output queues" if switch == "output-queued" else "switches with credits"
         raise ConfigError(
-            f"[network] congestion_control: {name} needs {needs} of the switches, which output queues do not give; "
+            f"[network] congestion_control: {name} needs {needs} of the switches, which {lacking} do not give; "
             'expected switch = "shared-buffer"'
         )
     if switch == "shared-buffer" and not ecn and chosen.signals & {"ecn", "cnp"}:
@@ -215,6 +222,22 @@ def controls() -> list[dict[str, Any]]:
     return listed
 
 
+def _check_routing(graph: Graph, settings: pdes.Settings) -> None:
+    """Refuse detours where packets cannot take them."""
+    if not settings.routing.route:
+        return
+    if settings.credits:
+        raise ConfigError(
+            f'[network] routing: {settings.routing.name} with switch = "credits", whose lanes stay on the way; '
+            "expected minimal"
+        )
+    if graph.routing.dimensions:
+        raise ConfigError(
+            f"[network] routing: {settings.routing.name} on {graph.name}, which is routed by dimensions; "
+            "expected minimal, or a fabric of switches"
+        )
+
+
 def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     """Return the settings; refuse, with a ConfigError, what the engine cannot build on this fabric.
 
@@ -224,11 +247,7 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     """
     if graph.links == 0:
         raise ConfigError(f"[topology]: {graph.name} has no links; expected one or more")
-    if settings.routing.route and graph.routing.dimensions:
-        raise ConfigError(
-            f"[network] routing: {settings.routing.name} on {graph.name}, which is routed by dimensions; "
-            "expected minimal, or a fabric of switches"
-        )
+    _check_routing(graph, settings)
     widest = int(np.diff(graph.routing.set_ptr).max(initial=0))
     if widest > wire.MAX_SET:
         raise ConfigError(
@@ -255,12 +274,15 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     smallest_bytes = min(settings.header_bytes, settings.ack_bytes, wire.FLIT_BYTES)
     smallest_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / float(graph.link_rate_bps.max())
     degree = np.bincount(graph.link_dst, minlength=graph.nodes).max(initial=0)
-    if switch is None and smallest_ps >= 1 and degree <= wire.MAX_BATCH // 4:
+    if not settings.has_port_queues and smallest_ps >= 1 and degree <= wire.MAX_BATCH // 4:
         return settings
     try:
         fabric = wire.Fabric(graph, settings)
     except pdes.RunError as error:
         raise ConfigError(f"[topology]: {graph.name}: {error}") from None
+    if settings.credits is not None:
+        with _naming("lane_buffer"):
+            wire.lane_units(graph, fabric, settings)
     if switch is not None:
         _check_buffer(graph, fabric, settings, switch)
     return settings

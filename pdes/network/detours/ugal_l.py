@@ -2,8 +2,8 @@
 
 The first switch compares the shortest path with a detour over a random group or switch. In a dragonfly each further
 switch of the source's group decides again, with a group to which one of its own links leads, and in networks without
-groups each switch next to the source's, with a neighbour: so the second link of the shortest path, whose queue the first
-switch does not see, is avoided, too. (As spcl's simulator of "Spritz" does; Singh, "Load-Balanced Routing in
+groups each switch next to the source's, with a neighbour: so the second link of the shortest path, whose queue the
+first switch does not see, is avoided, too. (As spcl's simulator of "Spritz" does; Singh, "Load-Balanced Routing in
 Interconnection Networks", 2005, and Kim et al., ISCA 2008, section 4.2, decide once, at the source.)
 """
 
