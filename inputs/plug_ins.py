@@ -73,6 +73,7 @@ KINDS: Mapping[str, Kind] = {
         "nadi.pdes.nic.congestion", ("update", "TITLE", "SIGNALS", "PARAMETERS"), built_in=("none",)
     ),
     "load balancing": Kind("nadi.pdes.network.balancing", ("pick",), built_in=("ecmp",)),
+    "entropy rule": Kind("nadi.pdes.nic.entropy", ("act", "TITLE"), built_in=("fixed",)),
     "routing": Kind("nadi.pdes.network.detours", ("route",), built_in=("minimal",)),
     "switch discipline": Kind("nadi.pdes.network.disciplines", ("pick",), built_in=("strict",)),
     "command": Kind("nadi.cli.commands"),

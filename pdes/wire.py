@@ -1,18 +1,20 @@
-"""The packet model in closed form: sizes, windows, round trips, buffers, credits, limits; and rules of detours."""
+"""The packet model in closed form: sizes on the wire, windows, round trips, buffers, credits; rules of detours."""
 
 from nadi.pdes.construction.fabric import (
     MAX_BATCH,
     Fabric,
+    at_tiers,
     classes_in_use,
     covering_packets,
     headrooms,
     lane_units,
     round_trip_ps,
+    tier_word,
     window_packets,
 )
-from nadi.pdes.construction.settings import CreditSwitch
+from nadi.pdes.construction.settings import CreditSwitch, TierBuffer
 from nadi.pdes.core.packet import MAX_WIRE_BYTES, SHARE_UNITS
-from nadi.pdes.core.state import MAX_SET, SELECTIVE_PACKETS
+from nadi.pdes.core.state import MAX_PATHS, MAX_SET, SELECTIVE_PACKETS
 from nadi.pdes.network import detours
 from nadi.pdes.network.framing import (
     FLIT_BYTES,
@@ -25,4 +27,5 @@ from nadi.pdes.network.framing import (
     is_nvlink,
     wire_bytes,
 )
+from nadi.pdes.nic import entropy
 from nadi.pdes.nic.control import ECHO_MASK

@@ -580,10 +580,11 @@ def all_distances(switches: int, home_row: Int32, src: Int32, dst: Int32, length
         length: int64[links], the length of each link, 1 or GLOBAL_LENGTH.
     """
     homes = len(home_row)
-    seen = np.zeros((switches, (homes + 7) // 8), np.uint8)
+    bits = np.zeros((switches, -(-homes // 64) * 8), np.uint8)
     columns = np.arange(homes)
-    # bit 7 of a byte is its first column, as np.unpackbits reads them
-    np.bitwise_or.at(seen, (home_row, columns // 8), (128 >> (columns % 8)).astype(np.uint8))
+    # bit 7 of a byte is its first column, as np.unpackbits reads them; searches take eight bytes at once
+    np.bitwise_or.at(bits, (home_row, columns // 8), (128 >> (columns % 8)).astype(np.uint8))
+    seen = bits.view(np.uint64)
     distance = np.full((switches, homes), UNREACHABLE, np.int8)
     distance[home_row, columns] = 0
     if not len(src):
@@ -612,7 +613,7 @@ def all_distances(switches: int, home_row: Int32, src: Int32, dst: Int32, length
             break
         # one assignment per level writes all pairs at that distance; a queue per home would be a Python loop
         seen |= frontier
-        distance[np.unpackbits(frontier, axis=1, count=homes).view(bool)] = level
+        distance[np.unpackbits(frontier.view(np.uint8), axis=1, count=homes).view(bool)] = level
     raise TopologyError(f"a path of more than {_MAX_HOPS} links between switches; expected a shorter one")
 
 
@@ -684,10 +685,12 @@ def next_sets(
     for row, low, high in zip(range(len(distance)), bounds[:-1], bounds[1:], strict=True):
         if low == high:
             continue
-        # bool[links of the switch, homes]: whether the link's end is nearer to the home by the link's length. int16, as
-        # UNREACHABLE less a length may be a distance; no link counts as nearer to a home that cannot be reached.
-        after = distance[dst[low:high]] + length[low:high, None].astype(np.int16)
-        nearer = (after == distance[row]) & (distance[row] < UNREACHABLE)
+        # only homes that the switch reaches: those of its plane, if several planes have nothing in common
+        reached = np.flatnonzero(distance[row] < UNREACHABLE)
+        # bool[links of the switch, reached homes]: whether the link's end is nearer to the home by the link's length.
+        # int16, as UNREACHABLE less a length may be a distance.
+        after = distance[np.ix_(dst[low:high], reached)] + length[low:high, None].astype(np.int16)
+        nearer = after == distance[row, reached]
         # homes behind the same links share one set: a leaf of a fat tree has two, whatever the number of homes
         patterns, pattern_of = _distinct_columns(nearer)
         sizes = patterns.sum(axis=0)
@@ -698,7 +701,7 @@ def next_sets(
         number[used] = np.arange(len(used)) + sets.add(
             sizes[used], link[low:high][port[np.argsort(member, kind="stable")]]
         )
-        next_set[row] = number[pattern_of]
+        next_set[row, reached] = number[pattern_of]
     return next_set
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nadi import pdes
 from nadi.configuration import UNKNOWN, DurationSources
-from nadi.pdes import NetworkModel, SharedBuffer, balancing, congestion, fidelity, settings_of
+from nadi.pdes import NetworkModel, SharedBuffer, balancing, congestion, fidelity, settings_of, wire
 from nadi.pdes.wire import CreditSwitch
 
 if TYPE_CHECKING:
@@ -84,7 +84,9 @@ def _balancing(network: "NetworkSection") -> balancing.Balancing:
 
 def _repeats_selectively(run: EffectContext) -> bool:
     given = run.network.selective_repeat
-    overtakes = _balancing(run.network).reorders or run.network.routing != "minimal"
+    network = run.network
+    several_paths = network.routing != "minimal" or network.entropy != wire.entropy.FIXED.name
+    overtakes = several_paths or _balancing(network).reorders
     return overtakes if given == "auto" else bool(given)
 
 
@@ -124,6 +126,7 @@ WEIGHTED = Condition('a discipline other than "strict"', lambda run: run.network
 CONTROL = Condition("congestion_control", lambda run: run.network.congestion_control != "none")
 NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
 FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
+SPREAD = Condition('an entropy other than "fixed"', lambda run: run.network.entropy != wire.entropy.FIXED.name)
 SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
 (ROUTED,) = takes("load_balancing")
 BALANCED = Condition(

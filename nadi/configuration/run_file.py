@@ -18,7 +18,7 @@ from nadi.errors import ConfigError
 from nadi.inputs.documents import read_toml, refuse_other_kinds
 from nadi.inputs.files import MAX_KEY_PARTS
 from nadi.inputs.units import parse_bytes
-from nadi.pdes import RunError, balancing, fidelity
+from nadi.pdes import RunError, balancing, fidelity, wire
 from nadi.pdes.wire import SELECTIVE_PACKETS
 from nadi.topologies import names_cluster
 from nadi.topologies.clusters import Cluster, find
@@ -252,6 +252,7 @@ def _is_window_too_large(keys: Mapping[str, Any]) -> bool:
     try:
         packets = parse_bytes(keys.get("window")) / parse_bytes(keys.get("mtu", given_default("mtu")))
         overtakes = balancing.balancing(keys.get("load_balancing", "ecmp")).reorders
+        overtakes = overtakes or keys.get("entropy", wire.entropy.FIXED.name) != wire.entropy.FIXED.name
         overtakes |= keys.get("routing", "minimal") != "minimal"
     except (ValueError, TypeError, ZeroDivisionError, RunError):
         return False

@@ -17,6 +17,7 @@ from nadi.configuration import MAX_BUFFER_BYTES, MAX_COLLECTIVES_IN_FLIGHT, MAX_
 from nadi.inputs import plug_ins, units
 from nadi.inputs.limits import LINK_RATE_BPS, LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MEMORY_RATE_BPS
 from nadi.pdes import settings_of
+from nadi.pdes.wire import MAX_PATHS
 from nadi.topologies import Graph
 from nadi.workload import TraceSet
 from nadi.workload.collectives.custom import custom_files
@@ -74,6 +75,14 @@ def _parse_packets(value: object) -> int | str:
     if not is_number and value != "auto":
         raise ValueError(f'{units.short(value)}; expected a whole number from 0 to {MAX_WINDOW_PACKETS}, or "auto"')
     return cast("int | str", value)
+
+
+def _parse_paths(value: object) -> int:
+    """Return a number of paths of a queue pair."""
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_PATHS
+    if not is_number or cast("int", value).bit_count() != 1:
+        raise ValueError(f"{units.short(value)}; expected a power of two from 1 to {MAX_PATHS}")
+    return cast("int", value)
 
 
 def _parse_choice(value: object) -> bool | str:
@@ -173,6 +182,7 @@ Time = Annotated[int, BeforeValidator(_time_to(LONGEST_TIMEOUT_PS)), PlainSerial
 TimeAboveZero = Annotated[int, _above_zero(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(units.format_time)]
 TimeOrAuto = Annotated[int, _above_zero(_time_to(LONGEST_TIMEOUT_PS), "auto"), _word_or("auto", units.format_time)]
 PacketsOrAuto = Annotated[int | Literal["auto"], PlainValidator(_parse_packets)]
+Paths = Annotated[int, PlainValidator(_parse_paths)]
 ChoiceOrAuto = Annotated[bool | Literal["auto"], PlainValidator(_parse_choice)]
 CountOrUnlimited = Annotated[int, _above_zero(_parse_count, "unlimited"), _word_or("unlimited", str)]
 EcnByRate = Annotated[
@@ -365,6 +375,7 @@ ALGORITHMS = NamesFiles(
 GPU = _plug_in("GPU")
 CONTROL = _plug_in("congestion control")
 BALANCING = _plug_in("load balancing")
+ENTROPY = _plug_in("entropy rule")
 ROUTING = _plug_in("routing")
 DISCIPLINE = _plug_in("switch discipline")
 FIDELITY = _plug_in("network model")

@@ -17,10 +17,11 @@ from nadi.et import NodeType
 from nadi.et.formats import goal
 from nadi.importers import TranslatedRun
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, PS_PER_US, format_rate, format_time
+from nadi.pdes import wire
 from nadi.simulation.run import FinishedRun
 from nadi.terminal import say
 from nadi.topologies import SWITCH, Graph
-from nadi.topologies.builders.htsim import HtsimTree, read_tree
+from nadi.topologies.builders.htsim import HtsimTree, has_tree, read_tree
 from nadi.workload import TraceSet
 from nadi.workload.generators import point_to_point
 
@@ -31,7 +32,12 @@ _ECN_SHARES = (0.2, 0.8)  # of the bandwidth-delay product, if -ecn is not given
 _TARGET_WITH_TRIMMING = 0.75  # target queueing delay in round trips where switches trim (UecSrc::initNsccParams)
 _CONTROLS = {"nscc": "nscc", "dctcp": "dctcp", "constant": "none"}
 _STRATEGIES = {"ecmp_ar": "adaptive", "ecmp_host_ar": "adaptive"}
-_BALANCINGS = ("bitmap", "reps", "reps_legacy", "freezing", "oblivious", "mixed", "ecmp")
+_ENTROPY_RULES = {
+    **{name: name for name in ("oblivious", "bitmap", "reps", "mixed")},
+    "reps_legacy": "reps",
+    "freezing": "reps",
+}
+_BALANCINGS = (*_ENTROPY_RULES, "ecmp")
 
 
 class HtsimOptions(NamedTuple):
@@ -98,8 +104,9 @@ def _fabric(options: HtsimOptions, nodes: int) -> tuple[Graph, HtsimTree | None]
     """Return the fabric, and its tree if htsim's file or options describe it."""
     if options.topology:
         graph, tree = topologies.build(options.topology), None
-        if topologies.parse_spec(options.topology).get("name") == "htsim":
-            tree = read_tree(str(topologies.parse_spec(options.topology)["path"]), options.topology)
+        spec = topologies.parse_spec(options.topology)
+        if spec.get("name") == "htsim" and has_tree(str(spec["path"])):
+            tree = read_tree(str(spec["path"]), options.topology)
     else:
         graph, tree = topologies.build(_usual_tree(options, options.nodes or nodes)), None
     if graph.npus < nodes or (options.nodes and graph.npus != options.nodes):
@@ -152,8 +159,12 @@ def _network(options: HtsimOptions, graph: Graph, tree: HtsimTree | None) -> tup
         "ecn_pmax": 1.0,
         "congestion_control": control,
         "queue_pairs": "message",
-        "load_balancing": _balancing(options),
+        "load_balancing": _STRATEGIES.get(options.strategy, "ecmp"),
     }
+    paths = min(options.paths, wire.MAX_PATHS)
+    if options.strategy not in _STRATEGIES and paths > 1 and options.balancing in _ENTROPY_RULES:
+        # htsim takes the number of paths as a mask, so it expects a power of two
+        network |= {"entropy": _ENTROPY_RULES[options.balancing], "paths": 1 << (paths.bit_length() - 1)}
     if options.window_packets:
         network["window"] = f"{options.window_packets * payload}B"
     if control == "nscc":
@@ -179,13 +190,6 @@ def _round_trip(options: HtsimOptions, graph: Graph, tree: HtsimTree | None) -> 
     round_trip_ps = 2 * one_way_ps + hops * bits / rate * PS_PER_S
     packet_ps = options.packet_bytes * BITS_PER_BYTE / rate * PS_PER_S
     return round_trip_ps, math.ceil(round_trip_ps / packet_ps)
-
-
-def _balancing(options: HtsimOptions) -> str:
-    """Return the load balancing: senders that choose among several paths are switches that spray here."""
-    if options.strategy in _STRATEGIES:
-        return _STRATEGIES[options.strategy]
-    return "ecmp" if options.paths == 1 or options.balancing == "ecmp" else "spray"
 
 
 def _faults(matrix: point_to_point.ConnectionMatrix, tree: HtsimTree | None) -> Iterator[dict[str, Any]]:

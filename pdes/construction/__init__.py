@@ -119,6 +119,10 @@ def _qps(part: Part, const: Record, scalars: Record, layout: Layout, settings: S
         resends=rows_of(network.Resends, pairs if settings.switch and settings.switch.trimming else 1),
         sel_tx=rows_of(network.Selective, pairs if settings.selective_repeat else 1),
         sel_rx=rows_of(network.Selective, receivers if settings.selective_repeat else 1),
+        paths=rows_of(network.PairPaths, pairs if settings.entropy.act else 1),
+        penalty=zeros(pairs * int(const.paths) * settings.entropy.learns, np.int8),
+        path_sent=zeros(pairs * s.SELECTIVE_PACKETS * settings.entropy.learns, np.int8),
+        path_good=zeros(pairs * s.SELECTIVE_PACKETS * settings.entropy.recycles, np.int8),
         arrived=zeros(pairs if settings.fidelity.hooks.act or settings.has_flows else 1),
         begun=zeros(receivers if const.reduces else 1),
     )
@@ -238,7 +242,7 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
     for size, unit, maximum in (
         (graph.npus, "NPUs", packet.MAX_NPUS - 1),
         (graph.nodes, "nodes", s.MAX_NODES - 1),
-        (graph.links, "links", s.MAX_LINKS - 1),
+        (graph.links, "links", s.MAX_LINKS),
         (len(program.group_ptr) - 1, "groups", packet.MAX_GROUPS - 1),
         (program.node_seq.max(initial=0), "collectives of one group", packet.MAX_SEQ - 1),
         (window, "packets of a window with selective repeat", s.SELECTIVE_PACKETS),
@@ -246,7 +250,7 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
     ):
         if size > maximum:
             raise ImpossibleRunError(f"{size} {unit}: at most {maximum} are possible")
-    if settings.load_balancing.reorders and not (settings.selective_repeat or settings.fidelity.hooks.act):
+    if settings.overtakes and not (settings.selective_repeat or settings.fidelity.hooks.act):
         raise ImpossibleRunError(
             f"load balancing {settings.load_balancing.name} lets packets overtake; it needs selective repeat"
         )

@@ -15,6 +15,7 @@ from nadi.pdes.network.balancing import ECMP, Balancing
 from nadi.pdes.network.detours import MINIMAL, Detours
 from nadi.pdes.network.disciplines import STRICT, Discipline, discipline
 from nadi.pdes.nic.congestion import NO_CONTROL, Control
+from nadi.pdes.nic.entropy import FIXED, EntropyRule
 
 SCHEDULINGS = ("fifo", "lifo", "priority")  # orders in which phases of collectives that wait for a dimension are served
 PAUSE_FRAME_BYTES = 84  # 64 bytes with preamble and gap (IEEE 802.3 annex 31B, 802.1Qbb)
@@ -106,6 +107,17 @@ def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
     return sets
 
 
+class TierBuffer(NamedTuple):
+    """What differs at the switches of one kind, by the word of their names; None = as at all others."""
+
+    word: str  # "leaf" of the switches "leaf 0", "leaf 1", ...
+    buffer_bytes: int | None = None
+    pfc_headroom_bytes: int | None = None
+    ecn_kmin_bytes: int | None = None
+    ecn_kmax_bytes: int | None = None
+    ecn_pmax: float | None = None
+
+
 @dataclass(frozen=True)
 class SharedBuffer:
     """Switches whose ports share a buffer (docs/explanation/fabric.md).
@@ -136,6 +148,9 @@ class SharedBuffer:
     # (rate in bit/s, kmin and kmax in bytes, pmax) of links of exactly that rate, in place of the keys without rate
     ecn_by_rate: tuple[tuple[int, int, int, float], ...] = setting(
         (), "ecn_kmin, ecn_kmax and ecn_pmax of links of exactly some rates, by rate", "none"
+    )
+    tiers: tuple[TierBuffer, ...] = setting(
+        (), "keys of buffer, headroom and ECN that differ by the word of a switch's name", "none"
     )
 
     def __post_init__(self) -> None:
@@ -237,6 +252,17 @@ class Settings:
     reorder_packets: int | None = setting(
         None, "selective repeat: reordering in packets beyond which a packet counts as lost", "auto"
     )
+    entropy: EntropyRule = setting(
+        FIXED,
+        "choice of the entropy that switches hash (ECMP), by the sender: fixed = one for all packets of a queue pair; "
+        "docs/explanation/fabric.md lists the rules",
+    )
+    paths: int = setting(64, "number of entropies of a queue pair, a power of two")
+    nic_ports: str = setting(
+        "one",
+        "ports that a queue pair uses of a NIC with several: one of them; or all, each packet the one that its entropy "
+        "names",
+    )
     seed: int = setting(1, "seed of all hashed choices: ECMP and the order of simultaneous events")
     concurrent_collectives: bool = setting(False, "let collectives of one group run concurrently on an NPU")
     one_at_a_time: bool = setting(
@@ -279,11 +305,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Replace None by the usual value, by whether load balancing reorders packets, and unsupported settings."""
-        overtakes = self.load_balancing.reorders or self.routing.reorders
         if self.selective_repeat is None:
-            object.__setattr__(self, "selective_repeat", overtakes)
+            object.__setattr__(self, "selective_repeat", self.overtakes)
         if self.reorder_packets is None:
-            object.__setattr__(self, "reorder_packets", 0 if overtakes else USUAL_REORDER_PACKETS)
+            object.__setattr__(self, "reorder_packets", 0 if self.overtakes else USUAL_REORDER_PACKETS)
         if self.fidelity.hooks.act is None:  # NPUs act at different times within a cell
             object.__setattr__(self, "remote_sharers", 1)
         else:
@@ -293,6 +318,16 @@ class Settings:
     def has_port_queues(self) -> bool:
         """Whether switches hold packets in queues at their ports: they share buffers, or links have credits."""
         return self.switch is not None or self.credits is not None
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether packets of a queue pair may overtake each other, since they take different paths."""
+        return self.load_balancing.reorders or self.routing.reorders or self.entropy.act is not None
+
+    @property
+    def spreads_ports(self) -> bool:
+        """Whether packets of a queue pair take all ports of a NIC that has several."""
+        return self.nic_ports == "all" and self.entropy.act is not None
 
     @property
     def slows_compute(self) -> bool:

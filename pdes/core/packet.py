@@ -41,6 +41,7 @@ FLAG_TRIMMED = 32  # data trimmed to its header, which travels as control
 PAUSE_FRAME = 0xFFFFF  # destination of a pause frame, which is for the other end of the link; word 2 is `pause_word`
 PAUSE, RESUME = 1, 0
 
+ENTROPY_SHIFT, ENTROPY_MASK = 48, 0x7FFF  # of the entropy of the path in word 2
 PSN_MASK = 0xFFFFFF
 PATH_MASK = (1 << 63) - 1 - PSN_MASK  # queue pair and entropy, without what switches have decided (bit 63)
 BEFORE_PATH_MASK = (1 << 48) - 1  # sequence number and queue pair
@@ -72,8 +73,8 @@ rank_of = bits(0, 20)  # number within the job
 job_of = bits(20)  # number of the job
 # Fields of word 2, of a pause frame's word 2, and of its entry in the log of pauses.
 sender_pair = bits(24, 24)  # the sender's queue pair
-entropy = bits(48)  # of the path, 15 bits
-detour_column = bits(48, COLUMN_BITS)  # home of the detour, where a switch has decided on one
+entropy = bits(ENTROPY_SHIFT, ENTROPY_MASK.bit_length())  # of the path
+detour_column = bits(ENTROPY_SHIFT, COLUMN_BITS)  # home of the detour, where a switch has decided on one
 paused_class = bits(1, 1)  # data class
 asks_to_pause = bits(0, 1)  # PAUSE or RESUME
 logged_link = bits(2)  # link of the fabric that must stop, or may send again
@@ -155,7 +156,18 @@ def path_word(pair, path):
         pair: Number of the sender's queue pair.
         path: Hash of the path, whose lowest bits are the entropy.
     """
-    return (pair << 24) | ((path & 0x7FFF) << 48)
+    return (pair << 24) | ((path & ENTROPY_MASK) << ENTROPY_SHIFT)
+
+
+@inline
+def with_entropy(word2, value):
+    """Return word 2 with another entropy.
+
+    Args:
+        word2: Word 2 of the packet.
+        value: The entropy, below ENTROPY_MASK + 1.
+    """
+    return (word2 & ~(ENTROPY_MASK << ENTROPY_SHIFT)) | (value << ENTROPY_SHIFT)
 
 
 @inline

@@ -87,6 +87,11 @@ REF_INSTANCE = 1 << 61
 
 SELECTIVE_PACKETS = 512  # packets that a bit set of selective repeat covers
 
+# What happens to the paths of a queue pair (pdes/nic/paths.py).
+PATH_SEND, PATH_ANSWER, PATH_LOST, PATH_TIMEOUT, PATH_TO_PROBE = range(5)
+PATH_CHOOSE, PATH_GOOD, PATH_MARKED, PATH_TRIMMED, PATH_DROPPED, PATH_TIMED_OUT, PATH_FORGET, PATH_PROBE = range(8)
+MAX_PATHS = 256  # entropies of a queue pair: up to which Ultra Ethernet and MRC go
+
 PENDING_LANES = 62  # lanes of a plan that a bit set covers; with more lanes, all are checked each time
 
 LANES = 4
@@ -278,6 +283,7 @@ class Npus(NamedTuple):
 
     npu: Annotated[np.recarray, npu.Npu, RowsOf.NPU]
     port: Annotated[np.recarray, network.Port, RowsOf.PORT]
+    nic: Annotated[np.recarray, network.NicPort, RowsOf.PORT]  # where NICs have several ports for one queue pair
     heap: Annotated[Int64, RowsOf.NPU, OWN_WAY]  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/algorithms.py
     token: Annotated[np.recarray, npu.Tokens, RowsOf.NPU, Each("gated_dimensions")]
     system: Annotated[np.recarray, npu.System, RowsOf.NPU]
@@ -304,6 +310,10 @@ class Qps(NamedTuple):
     resends: Annotated[np.recarray, network.Resends, RowsOf.PAIR]  # where switches trim packets
     sel_tx: Annotated[np.recarray, network.Selective, RowsOf.PAIR]
     sel_rx: Annotated[np.recarray, network.Selective, RowsOf.RECEIVER]
+    paths: Annotated[np.recarray, network.PairPaths, RowsOf.PAIR]  # where senders choose entropies
+    penalty: Annotated[Int8, RowsOf.PAIR, Each("paths")]  # of each path of a queue pair, as the entropy rule counts
+    path_sent: Annotated[Int8, RowsOf.PAIR, Each(SELECTIVE_PACKETS)]  # path of each packet under way, where rules learn
+    path_good: Annotated[Int8, RowsOf.PAIR, Each(SELECTIVE_PACKETS)]  # queue of good paths, where rules use them again
     # ps: when the latest message is in, or has left if limited to a share, at message level
     arrived: Annotated[Int64, RowsOf.PAIR, ALONE]
     begun: Annotated[Int64, RowsOf.RECEIVER]  # where the message in hand begins, where reductions take time

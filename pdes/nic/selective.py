@@ -9,7 +9,7 @@ again. Messages complete in order (as in InfiniBand), so tags of their last pack
 import numpy as np
 
 from nadi.pdes.core.jit import call_hook, hook, inline
-from nadi.pdes.core.state import SELECTIVE_PACKETS, give_row_back, kept_messages, world_at
+from nadi.pdes.core.state import PATH_LOST, PATH_TIMEOUT, SELECTIVE_PACKETS, give_row_back, kept_messages, world_at
 
 FORGET, SELECTED, LOSE_ALL, TAKE_LOST = range(4)  # operations of the sender's hook
 MESSAGE_BITS = 24  # bits of the message in the result of TAKE_LOST; the sequence number is above
@@ -109,7 +109,7 @@ def spare(qps, pair, seq):
 
 
 @inline
-def selected(net, qps, pair, seq, is_trimmed):
+def selected(net, qps, pair, seq, is_trimmed, now_ps):
     """Handle an acknowledgement, new to the queue pair; return whether it reveals a loss.
 
     Args:
@@ -118,6 +118,7 @@ def selected(net, qps, pair, seq, is_trimmed):
         pair: Row of the queue pair in `qps.qp`.
         seq: Sequence number of the packet.
         is_trimmed: Whether the acknowledgement says that the packet was trimmed.
+        now_ps: Current time in ps.
     """
     selective = qps.sel_tx[pair]
     if not is_trimmed:
@@ -134,8 +135,14 @@ def selected(net, qps, pair, seq, is_trimmed):
         # whole window
         checked = max(selective.checked, qps.qp[pair].una)
         # packets too far behind the highest that has arrived count as lost
-        while checked + net.const.reorder_packets <= highest:
+        reorder = net.const.reorder_packets
+        if net.const.probes != 0 and net.hooks.congestion_control != 0:
+            # half of the window that congestion control has made smaller: more does not arrive behind a lost packet
+            reorder = min(reorder, max(1, np.int64(qps.cc[pair].window_packets) // 2))
+        while checked + reorder <= highest:
             lose(qps, pair, checked)
+            if net.hooks.paths != 0 and is_set(selective.lost, checked):
+                call_hook(net.hooks.paths, net.const.address, PATH_LOST, pair, checked, 0, now_ps)
             checked += 1
         selective.checked = checked
     return selective.lost_packets > before
@@ -171,7 +178,7 @@ def sender(world_address, operation, pair, first_seq, end_seq, is_trimmed):
         operation: FORGET, SELECTED, LOSE_ALL or TAKE_LOST.
         pair: Row of the queue pair in `qps.qp`.
         first_seq: First sequence number of the operation.
-        end_seq: Number behind the last one, with FORGET.
+        end_seq: Number behind the last one, with FORGET; with SELECTED and LOSE_ALL the current time in ps.
         is_trimmed: 1 if the acknowledgement says that the packet was trimmed, with SELECTED.
     """
     # FORGET: all packets from first_seq to before end_seq are acknowledged. SELECTED: an acknowledgement names
@@ -185,10 +192,12 @@ def sender(world_address, operation, pair, first_seq, end_seq, is_trimmed):
             clear_bit(qps.sel_tx[pair].seen, seq)
             spare(qps, pair, seq)
     elif operation == SELECTED:
-        return np.int64(selected(world.net, qps, pair, first_seq, is_trimmed == 1))
+        return np.int64(selected(world.net, qps, pair, first_seq, is_trimmed == 1, end_seq))
     elif operation == LOSE_ALL:
         for seq in range(qps.qp[pair].una, qps.qp[pair].next_seq):
             lose(qps, pair, seq)
+            if world.net.hooks.paths != 0 and is_set(qps.sel_tx[pair].lost, seq):
+                call_hook(world.net.hooks.paths, world_address, PATH_TIMEOUT, pair, seq, 0, end_seq)
         # all of these are marked; an acknowledgement of an old copy must not mark them once more
         qps.sel_tx[pair].checked = qps.qp[pair].next_seq
     else:

@@ -12,12 +12,14 @@ import numpy as np
 from nadi.pdes.core import packet, state
 from nadi.pdes.core.algorithms import FREE, find, find_row, mix2
 from nadi.pdes.core.jit import call_hook, clear_row, hook, inline, outline
-from nadi.pdes.network.link import class_row, link_send, share_psb
+from nadi.pdes.network.link import class_row, link_psb, share_psb
 from nadi.pdes.network.routing import npu_route, path_of
 from nadi.pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
 from nadi.pdes.nic.counting import count_posted, finish_flow, within_job
+from nadi.pdes.nic.paths import open_paths
 from nadi.pdes.nic.port import MAX_BACKOFF, activate, arm_timer, queue_control, set_timer, take_message, wake_port
 from nadi.pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
+from nadi.pdes.nic.several_ports import first_port, port_busy_ps, port_psb, send_from_port
 
 
 @inline
@@ -56,8 +58,12 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
     is_p2p = connection & ((1 << packet.CONNECTION_SHIFT) - 1) == packet.P2P
     qp.w1 = packet.header(dst, src, 0, 0) | (net.const.p2p_class if is_p2p else 0) << packet.DATA_CLASS_SHIFT
     path = path_of(net, src, dst, within_job(net, connection))
-    qp.w2 = packet.path_word(pair, mix2(path, tag) if is_of_message else path)
-    qp.port = npu_route(net, node, dst, qp.w2)
+    path = mix2(path, tag) if is_of_message else np.int64(path)
+    qp.w2 = packet.path_word(pair, path)
+    if net.hooks.paths != 0:
+        clear_row(qps.paths, pair)
+        open_paths(qps, pair, path)
+    qp.port = first_port(net, npus, npu_route(net, node, dst, qp.w2))
     qp.npu = node
     qp.connection = connection
     if connection == packet.P2P and class_row(net, np.int64(qp.port)).special & state.INSIDE == 0:
@@ -66,7 +72,7 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
     qp.sibling = npu.first_queue_pair  # newest first: timeouts visit all of the NPU
     npu.first_queue_pair = pair
     if net.hooks.congestion_control != 0:
-        start_control(net, qps, pair, npu.now_ps)
+        start_control(net, npus, qps, pair, npu.now_ps)
     return pair
 
 
@@ -77,13 +83,14 @@ def is_inside(net, qps, pair):
 
 
 @inline
-def start_control(net, qps, pair, now_ps):
+def start_control(net, npus, qps, pair, now_ps):
     """Start the control of `pair` of `qps`, which has none yet, at now_ps; NVLink domains keep a static window."""
     qp = qps.qp[pair]
     clear_row(qps.cc, pair)
     cc = qps.cc[pair]
     cc.last_seq = -1
-    cc.line_ps_per_byte = share_psb(net, np.int64(qp.port), qp.w1, qp.shares)
+    port = np.int64(qp.port)
+    cc.line_ps_per_byte = share_psb(net, port, qp.w1, qp.shares) * (port_psb(net, npus, port) / link_psb(net, port))
     cc.window_packets = net.const.window_packets
     qp.controlled = net.const.window_fixed == 1 or not is_inside(net, qps, pair)
     update_control(net, qps, pair, state.CC_START, now_ps, qp.shares, 0, 0)
@@ -94,9 +101,9 @@ def find_port(net, npus, qps, node, pair):
     """Update the port of `pair` of `qps`, of NPU `node`, if in no port's list, where routes of `net` may change."""
     qp = qps.qp[pair]
     if net.hooks.make_changes != 0 and qp.active == 0:
-        qp.port = npu_route(net, node, packet.destination(qp.w1), qp.w2)
+        qp.port = first_port(net, npus, npu_route(net, node, packet.destination(qp.w1), qp.w2))
         if net.const.window_fixed == 0 and is_inside(net, qps, pair) == (qp.controlled == 1):
-            start_control(net, qps, pair, npus.npu[node].now_ps)
+            start_control(net, npus, qps, pair, npus.npu[node].now_ps)
 
 
 @outline
@@ -146,12 +153,12 @@ def enqueue_message(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps)
 
 
 @inline
-def port_back(net, qps, node, receiver, dst, word2):
+def port_back(net, npus, qps, node, receiver, dst, word2):
     """Return the port of `node` for acknowledgements (word2) to NPU `dst`, which `receiver` keeps if routes stay."""
     rxqp = qps.rxqp[receiver]
     link = np.int64(rxqp.port_back) - 1
     if link < 0 or net.hooks.make_changes != 0:
-        link = npu_route(net, node, dst, word2)
+        link = first_port(net, npus, npu_route(net, node, dst, word2))
         rxqp.port_back = link + 1
     return link
 
@@ -165,12 +172,12 @@ def send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, echo, expecte
     a2 = packet.numbered(
         word2 & packet.PATH_MASK, expected_seq
     )  # with the sender's own queue pair, so that it needs no search
-    link = port_back(net, qps, node, receiver, peer, a2)
+    link = port_back(net, npus, qps, node, receiver, peer, a2)
     port = npus.port[link]
     net.count.ack_packets += 1
     net.count.sent_bytes += net.const.ack_bytes
-    if port.scheduled == 0 and net.tx[link].busy_ps <= now_ps and port.control_packets == 0:
-        link_send(net, link, now_ps, now_ps, a1, a2, echo)
+    if port.scheduled == 0 and port_busy_ps(net, npus, link) <= now_ps and port.control_packets == 0:
+        send_from_port(net, npus, node, link, now_ps, now_ps, a1, a2, echo)
     else:
         queue_control(net, npus, link, now_ps, a1, a2, echo)
         wake_port(npus, node, link)
@@ -315,6 +322,8 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
     net.count.received_bytes += packet.wire_bytes(word1)
     pair = packet.sender_pair(word2)
     qp = qps.qp[pair]
+    if net.hooks.paths != 0:
+        call_hook(net.hooks.paths, net.const.address, state.PATH_ANSWER, pair, word1, word2, now_ps)
     # a notification acknowledges nothing
     if packet.flags(word1) & packet.FLAG_CNP != 0:
         update_control(net, qps, pair, state.CC_CNP, now_ps, 0, 0, 0)
@@ -376,7 +385,7 @@ def return_to_lost(net, qps, pair, now_ps, word1, word2, named_seq):
     if net.hooks.selective_sender != 0:
         trimmed = np.int64(packet.flags(word1) & packet.FLAG_NAK != 0)
         known = named_seq >= una and named_seq < qp.sent_max
-        has_shown = known and ask_sender(net, SELECTED, pair, named_seq, 0, trimmed) == 1
+        has_shown = known and ask_sender(net, SELECTED, pair, named_seq, now_ps, trimmed) == 1
     else:
         trimmed = np.int64(packet.flags(word1) & packet.FLAG_TRIMMED != 0)
         has_shown = (
@@ -421,7 +430,7 @@ def on_timeout(world_address, node, now_ps):
                 if qp.retries > net.const.max_retries:
                     net.ctl.failed_queue_pair = pair
                 if net.hooks.selective_sender != 0:
-                    ask_sender(net, LOSE_ALL, pair, 0, 0, 0)
+                    ask_sender(net, LOSE_ALL, pair, 0, now_ps, 0)
                     qp.deadline_ps = now_ps + (net.const.rto_ps << min(np.int64(qp.retries), MAX_BACKOFF))
                     soonest = min(soonest, qp.deadline_ps)
                 else:

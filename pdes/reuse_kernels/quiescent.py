@@ -275,6 +275,10 @@ def words_at_rest(world: s.World, control: type[Row], moment_ps: int, forgotten_
     # a recent choice by load balancing still affects the next one
     has_rule = net.hooks.balancing != 0 or net.hooks.detour != 0
     chooses = has_rule and (moment_ps - nodes["last_choice_ps"] <= forgotten_ps).any()
+    if net.hooks.paths != 0:
+        # nor are turns of paths and penalties in the state: it recurs once all queue pairs have forgotten them
+        used_ps = _plain(world.qps.paths)["last_ps"][: len(pairs)]
+        chooses |= (moment_ps - used_ps <= forgotten_ps).any() or (world.qps.penalty < 0).any()
     if is_open.any() or is_missing.any() or chooses:
         return None
     found: dict[Rest, list[Any]] = {rest: [] for rest in Rest}

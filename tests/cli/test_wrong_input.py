@@ -236,7 +236,7 @@ def test_bounds_are_what_the_engine_holds():
     assert (bounds.MAX_TELEMETRY_BUFFER_BYTES + 1).bit_length() - 1 == 64 - engine.TELEMETRY_QUEUE_SHIFT - 1
     assert quantities.MAX_BYTES == (1 << packet.BYTES_BITS) - 1
     assert engine.MAX_NODES - 1 == quantities.MAX_NODES
-    assert 2 * quantities.MAX_CABLES < engine.MAX_LINKS
+    assert 2 * quantities.MAX_CABLES == engine.MAX_LINKS
     assert engine.LONGEST_RUN_PS + quantities.LONGEST_PS < engine.INF
     assert quantities.LONGEST_TIMEOUT_PS == MAX_RTO_PS
     assert MAX_RTO_PS << MAX_BACKOFF <= quantities.LONGEST_PS

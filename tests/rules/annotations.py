@@ -15,6 +15,7 @@ OPEN_FOLDERS = {
     "nadi.pdes.network.detours",
     "nadi.pdes.network.disciplines",
     "nadi.pdes.nic.congestion",
+    "nadi.pdes.nic.entropy",
 }
 """Folders to which users add files, so that no file of theirs needs an entry."""
 PROJECT = "pyproject.toml"

@@ -230,6 +230,15 @@ class Port(Row, words=8):
     turn = word("flag", "transit has the next turn against the queue pairs", bits=8, rest="same")
 
 
+class NicPort(Row, words=4):
+    """A port of an NPU, parallel to `port`, where packets of a queue pair take all ports of a NIC."""
+
+    first = word("link", "first port of its NIC", bits=32, is_built=True)
+    ports = word("count", "ports of the NIC, in the row of the first; in others 1", bits=32, is_built=True)
+    ps_per_byte = word("float", "ps per byte of the rate of all ports of the NIC", is_built=True)
+    busy_ps = word("time", "end of the NIC's current transmission at that rate", rest="recent")
+
+
 class QueuePair(Row, words=16):
     """A sending queue pair: one cache line for every acknowledgement, then one for every packet."""
 
@@ -318,6 +327,22 @@ class Message(Row, words=8):
         "blocking lane, 1 + its number << REF_LANE too",
     )
     told = word("waiter", "waiter for its last acknowledgement, where that counts (pdes/npu/endpoints.py)")
+
+
+class PairPaths(
+    Row,
+    words=16,
+):
+    """The paths of a sending queue pair: its entropies, and its turns; an entropy rule's own words follow."""
+
+    # path i has the entropy first + i x step, modulo 2^15; the step is odd, so the paths have different entropies
+    first = word("packed", "entropy of path 0")
+    step = word("packed", "odd distance between entropies")
+    inverse = word("packed", "inverse of the step modulo the number of entropies")
+    salt = word("packed", "32-bit hash of the connection")
+    last_ps = word("time", "time of the last packet or answer, 0 none")
+    position = word("count", "turns taken since the last pause")
+    draws = word("count", "random choices since the last pause")
 
 
 class Selective(Row, words=40):

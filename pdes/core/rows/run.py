@@ -101,7 +101,7 @@ class Counters(
 
 class Constants(
     Row,
-    words=80,
+    words=88,
 ):
     """Constants of a run."""
 
@@ -182,6 +182,8 @@ class Constants(
     reserve_hops = word("count", "rows of `hop` that one connection may use")
     jobs = word("count", "rows of `link_bytes` per link, 0: one job, whose bytes are those of the links")
     back = word("address", "address of a world of the whole fabric, whose routes acknowledgements take")
+    paths = word("count", "entropies of a queue pair, a power of two, where senders choose")
+    probes = word("flag", "senders probe paths that they do not use")
     # of switches with credits (pdes/network/lane_credits.py)
     lanes = word("count", "virtual lanes of a link")
     queues = word("count", "queues of a port, those of its virtual lanes and two of control; 0: no credits")
@@ -197,7 +199,7 @@ class ControlParameters(Row, words=16):
     """Parameters of the run's congestion control; each file of pdes/nic/congestion declares its own."""
 
 
-class Hooks(Row, words=32):
+class Hooks(Row, words=40):
     """Addresses of functions that kernels call, for optional parts of the engine."""
 
     # A meaning begins with the arguments that follow the address of the world.
@@ -240,6 +242,11 @@ class Hooks(Row, words=32):
     wait_for_tick = word("hook", "(node, row, now): lets a row that is done finish at the next tick; 0: at once")
     post_later = word("hook", "(node, row, due): posts the message of a row that sends at that time")
     leave_domain = word("hook", "(node, row, now): counts a row that is done and sent packets within an NVLink domain")
+    paths = word("hook", "(operation, q, a, b, now): chooses the path of a packet, and learns of answers; 0: one path")
+    entropy = word("hook", "(operation, q, path, now): the entropy rule (pdes/nic/entropy)")
+    nic_send = word(
+        "hook", "(node, link, asked, now, w1, w2, w3): sends by one of the ports of a NIC; 0: NICs have one"
+    )
     is_acknowledged = word("hook", "(node, ref, now): handles a message's last acknowledgement, if it counts")
 
 

@@ -1,0 +1,56 @@
+"""Entropy rules: by which of its paths a queue pair sends its next packet. One file per rule.
+
+`inputs.plug_ins` finds the files. A file holds TITLE and a hook `act(world_address, operation, pair, path, now_ps)`:
+
+    PATH_CHOOSE     returns the path of the next packet, 0 to `Constants.paths` - 1; `path` is 1 if it is sent again
+    PATH_GOOD       an acknowledgement without a mark of a packet that was sent by `path`
+    PATH_MARKED     likewise with a mark, or a congestion notification
+    PATH_TRIMMED    a switch has trimmed a packet on `path`
+    PATH_DROPPED    a packet on `path` is considered lost, as others that were sent later have arrived
+    PATH_TIMED_OUT  a packet on `path` has not arrived when the retransmission timer of the queue pair ran out
+    PATH_FORGET     the queue pair was idle for a pause: the rule's own words begin anew; penalties above 0 are gone
+
+    PATH_PROBE      returns a path to probe now, or -1; with PROBES = True, whenever the queue pair may send
+
+LEARNS = True: the rule uses `Qps.penalty`, a number per path, and must know of lost packets. RECYCLES = True: it uses
+`Qps.path_good`, SELECTIVE_PACKETS paths. Its own
+words are those of a row derived from `PairPaths`.
+"fixed", the default, sends all packets of a queue pair by one path.
+
+Constants are those of htsim (ultraethernet/uet-htsim 40ccb05, sim/uec_mp.cpp), whose random numbers are hashes here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nadi.inputs import plug_ins
+from nadi.pdes.core.plug_ins import module_of
+
+
+@dataclass(frozen=True)
+class EntropyRule:
+    """The entropy rule of a run."""
+
+    name: str
+    act: Callable | None  # hook, None for one path
+    learns: bool = False  # it keeps a penalty per path, and learns of lost packets
+    recycles: bool = False  # it keeps a queue of good paths
+    probes: bool = False  # it probes paths that it does not use
+
+
+FIXED = EntropyRule("fixed", None)
+KIND = "entropy rule"
+
+
+def names() -> list[str]:
+    """Return the names of all rules that a run may use."""
+    return plug_ins.names(KIND)
+
+
+def entropy_rule(name: str) -> EntropyRule:
+    """Return the rule of a name or file; RunError if it is unknown or wrong."""
+    if name == FIXED.name:
+        return FIXED
+    module = module_of(KIND, name, "act", parameters=5)
+    flags = ("learns", "recycles", "probes")
+    return EntropyRule(name, module.act, **{flag: getattr(module, flag.upper(), False) for flag in flags})

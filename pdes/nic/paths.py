@@ -1,0 +1,172 @@
+"""The paths of a queue pair whose sender chooses an entropy per packet, and what it learns about them.
+
+A queue pair has `paths` entropies. A rule of pdes/nic/entropy takes one for each packet; switches hash it (ECMP).
+Acknowledgements carry the entropy of their packet, so the sender knows which path was good, marked or trimmed; for
+packets that did not arrive, it keeps the path of each that is under way.
+
+Choices follow from state that returns, so that exact reuse finds periods: when a queue pair has had nothing under way
+for a pause (`Constants.tie_pause_ps`, as for ties at switches), its permutation begins anew, and penalties are gone.
+"""
+
+import numpy as np
+
+from nadi.pdes.core.algorithms import mix2
+from nadi.pdes.core.jit import call_hook, hook, inline
+from nadi.pdes.core.packet import (
+    ENTROPY_MASK,
+    FLAG_CNP,
+    FLAG_MARK,
+    FLAG_NAK,
+    FLAG_TRIMMED,
+    entropy,
+    filled_in,
+    flags,
+    numbered,
+    with_entropy,
+)
+from nadi.pdes.core.state import (
+    MAX_PATHS,
+    PATH_ANSWER,
+    PATH_CHOOSE,
+    PATH_DROPPED,
+    PATH_FORGET,
+    PATH_GOOD,
+    PATH_LOST,
+    PATH_MARKED,
+    PATH_PROBE,
+    PATH_SEND,
+    PATH_TIMED_OUT,
+    PATH_TO_PROBE,
+    PATH_TRIMMED,
+    SELECTIVE_PACKETS,
+    world_at,
+)
+
+
+@inline
+def open_paths(qps, pair, path_hash):
+    """Give the new queue pair `pair` of `qps` its entropies, from the hash of its connection."""
+    paths = qps.paths[pair]
+    paths.salt = mix2(path_hash, 0x9A75)
+    # random first entropy and odd step: two queue pairs share few entropies, so switches hash them apart
+    paths.first = mix2(path_hash, 0xBA5E) & ENTROPY_MASK
+    step = mix2(path_hash, 0x57E9) & ENTROPY_MASK | 1
+    # Newton's iteration doubles the correct low bits of the inverse of an odd number, of which step itself has three
+    inverse = step
+    for _ in range(4):
+        inverse = inverse * (2 - step * inverse) & ENTROPY_MASK
+    paths.step = step
+    paths.inverse = inverse
+
+
+@inline
+def path_of_entropy(net, paths, value):
+    """Return the path of a queue pair (row `paths`) that has the entropy `value`, in the run of `net`."""
+    return (value - paths.first) * paths.inverse & ENTROPY_MASK & (net.const.paths - 1)
+
+
+@inline
+def forget(net, qps, pair):
+    """Let the permutation of queue pair `pair` of `qps` begin anew, without penalties, in the run of `net`."""
+    paths = qps.paths[pair]
+    paths.position = paths.draws = 0
+    first = pair * net.const.paths
+    for i in range(first, min(first + net.const.paths, np.int64(qps.penalty.shape[0]))):
+        qps.penalty[i] = min(np.int64(qps.penalty[i]), 0)  # negative: out of use, until probes find it well
+
+
+@inline
+def packet_word(net, qps, pair, seq, is_new, now_ps):
+    """Return word 2 of packet `seq` of queue pair `pair`, which is sent now, with the entropy of its path.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+        seq: Sequence number of the packet.
+        is_new: Whether the packet was never sent before.
+        now_ps: Current time in ps.
+    """
+    qp = qps.qp[pair]
+    word2 = numbered(qp.w2, seq)
+    if net.hooks.paths != 0:
+        kind = np.int64(seq == qp.una) if is_new else np.int64(2)
+        value = call_hook(net.hooks.paths, net.const.address, PATH_SEND, pair, seq, kind, now_ps)
+        word2 = with_entropy(word2, value)
+    return word2
+
+
+@inline
+def path_to_probe(net, pair, now_ps):
+    """Return 1 + the entropy of the path that queue pair `pair` probes now instead of sending data, 0 = none.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        pair: Row of the queue pair in `qps.qp`.
+        now_ps: Current time in ps.
+    """
+    if net.const.probes == 0:
+        return np.int64(0)
+    return call_hook(net.hooks.paths, net.const.address, PATH_TO_PROBE, pair, 0, 0, now_ps)
+
+
+@inline
+def probe_words(net, qp, value):
+    """Return words 1 to 3 of a probe: an acknowledged packet without its data, which the receiver acknowledges again.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qp: The queue pair (row of `qps.qp`).
+        value: Entropy of the path.
+    """
+    net.count.data_packets += 1
+    net.count.sent_bytes += net.const.header_bytes
+    word2 = with_entropy(numbered(qp.w2, qp.una - 1), value)
+    return filled_in(qp.w1, net.const.header_bytes, 0), word2, np.int64(0)
+
+
+@hook
+def steer(world_address, operation, pair, a, b, now_ps):
+    """Choose the path of a packet of queue pair `pair` and return its entropy, or learn what became of packets.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        operation: PATH_SEND: packet `a` is sent now; b is 1 if nothing is under way, 2 if the packet is sent again.
+            PATH_ANSWER: an answer with words a and b. PATH_LOST: packet `a` is considered lost.
+            PATH_TIMEOUT: no packet was acknowledged for the timeout, and `a` has not arrived. PATH_TO_PROBE: return 1 +
+            the entropy of a path to probe, 0 = none.
+        pair: Row of the queue pair in `qps.qp`.
+        a: Value of the operation.
+        b: Value of the operation.
+        now_ps: Current time in ps.
+    """
+    world = world_at(world_address)
+    net, qps = world.net, world.qps
+    paths = qps.paths[pair]
+    rule = net.hooks.entropy
+    keeps = qps.path_sent.shape[0] > 1  # else the rule does not learn
+    sent = pair * SELECTIVE_PACKETS + (a & (SELECTIVE_PACKETS - 1))
+    if operation == PATH_SEND:
+        if b == 1 and now_ps - paths.last_ps > net.const.tie_pause_ps:
+            forget(net, qps, pair)
+            call_hook(rule, world_address, PATH_FORGET, pair, 0, now_ps)
+        paths.last_ps = now_ps
+        path = call_hook(rule, world_address, PATH_CHOOSE, pair, b >> 1, now_ps)
+        if keeps:
+            qps.path_sent[sent] = path
+        return (paths.first + path * paths.step) & ENTROPY_MASK
+    if operation == PATH_TO_PROBE:
+        path = call_hook(rule, world_address, PATH_PROBE, pair, 0, now_ps)
+        return np.int64(path >= 0) * (1 + ((paths.first + path * paths.step) & ENTROPY_MASK))
+    if operation == PATH_ANSWER:
+        paths.last_ps = now_ps
+        what = PATH_GOOD
+        if flags(a) & (FLAG_NAK | FLAG_TRIMMED) != 0:
+            what = PATH_TRIMMED
+        elif flags(a) & (FLAG_MARK | FLAG_CNP) != 0:
+            what = PATH_MARKED
+        call_hook(rule, world_address, what, pair, path_of_entropy(net, paths, entropy(b)), now_ps)
+    elif keeps:
+        what = PATH_DROPPED if operation == PATH_LOST else PATH_TIMED_OUT
+        call_hook(rule, world_address, what, pair, np.int64(qps.path_sent[sent]) & (MAX_PATHS - 1), now_ps)
+    return np.int64(0)
