@@ -259,6 +259,22 @@ def controls() -> list[dict[str, Any]]:
     return listed
 
 
+def _check_routing(graph: Graph, settings: pdes.Settings) -> None:
+    """Refuse detours where packets cannot take them."""
+    if not settings.routing.route:
+        return
+    if settings.credits:
+        raise ConfigError(
+            f'[network] routing: {settings.routing.name} with switch = "credits", whose lanes stay on the way; '
+            "expected minimal"
+        )
+    if graph.routing.dimensions:
+        raise ConfigError(
+            f"[network] routing: {settings.routing.name} on {graph.name}, which is routed by dimensions; "
+            "expected minimal, or a fabric of switches"
+        )
+
+
 def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     """Return the settings; refuse, with a ConfigError, what the engine cannot build on this fabric.
 
@@ -298,11 +314,7 @@ def _check_links(graph: Graph, settings: pdes.Settings) -> None:
     """Refuse a fabric without links, of links too wide or too fast, or whose routing knows no detours."""
     if graph.links == 0:
         raise ConfigError(f"[topology]: {graph.name} has no links; expected one or more")
-    if settings.routing.route and graph.routing.dimensions:
-        raise ConfigError(
-            f"[network] routing: {settings.routing.name} on {graph.name}, which is routed by dimensions; "
-            "expected minimal, or a fabric of switches"
-        )
+    _check_routing(graph, settings)
     widest = int(np.diff(graph.routing.set_ptr).max(initial=0))
     if widest > wire.MAX_SET:
         raise ConfigError(
