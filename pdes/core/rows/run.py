@@ -102,7 +102,7 @@ class Counters(
 
 class Constants(
     Row,
-    words=88,
+    words=96,
 ):
     """Constants of a run."""
 
