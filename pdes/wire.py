@@ -1,4 +1,4 @@
-"""The packet model in closed form: sizes on the wire, windows and round trips, buffers, and limits of the engine."""
+"""The packet model in closed form: sizes on the wire, windows and round trips, buffers, credits, limits."""
 
 from nadi.pdes.construction.fabric import (
     MAX_BATCH,
@@ -6,9 +6,11 @@ from nadi.pdes.construction.fabric import (
     classes_in_use,
     covering_packets,
     headrooms,
+    lane_units,
     round_trip_ps,
     window_packets,
 )
+from nadi.pdes.construction.settings import CreditSwitch
 from nadi.pdes.core.packet import MAX_WIRE_BYTES, SHARE_UNITS
 from nadi.pdes.core.state import MAX_PATHS, MAX_SET, SELECTIVE_PACKETS
 from nadi.pdes.network.framing import (

@@ -136,9 +136,7 @@ def queue_pairs() -> Iterator[Figure]:
     ring = [(i, (i + 17) % 64) for i in range(64)]
     best_us = size * 8 / 400e3 * 4178 / 4096
     mrc = finish_us(simulate(topology, [(*pair, size) for pair in ring], MRC))
-    yield Figure(
-        "one queue pair over 256 paths, slowest", "better than 16 of RoCE", f"{best_us / mrc:.0%} of 400G"
-    )
+    yield Figure("one queue pair over 256 paths, slowest", "better than 16 of RoCE", f"{best_us / mrc:.0%} of 400G")
     for count in (1, 2, 4, 8, 16):
         flows = [(*pair, size // count) for pair in ring for _ in range(count)]
         text = f"{best_us / finish_us(simulate(topology, flows, DCQCN)):.0%} of 400G"

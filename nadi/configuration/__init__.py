@@ -23,6 +23,7 @@ MAX_GPUS = 2**20  # maximum number of GPUs of a plan
 MAX_WORKERS = 4096  # maximum number of workers, and of LPs per worker
 MAX_SEED = 2**62  # maximum seed
 MAX_RETRIES = 30_000  # maximum number of retransmissions of a packet; the engine counts them in 16 bits
+MAX_LANES = 8  # maximum number of virtual lanes of a link
 MAX_RESENDS = 10**9  # maximum number of times that a packet is trimmed and sent again: hours of simulated time
 MAX_JOBS = 1024  # jobs of a run, with all copies: results keep the bytes of each job on each link
 MAX_ITERATIONS = 100_000  # of a job: its traces are that many times as long

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from nadi import pdes
 from nadi.configuration import UNKNOWN, DurationSources
 from nadi.pdes import NetworkModel, SharedBuffer, balancing, congestion, fidelity, settings_of, wire
+from nadi.pdes.wire import CreditSwitch
 
 if TYPE_CHECKING:
     from nadi.configuration.run_config import RunConfig
     from nadi.configuration.sections import NetworkSection
 
 FABRIC_KEYS = (*(setting.key for setting in settings_of(SharedBuffer)), "p2p_class")
-"""Keys that only switches with shared buffers have."""
+"""Keys that only switches with shared buffers have; those with credits have p2p_class, too."""
+CREDIT_KEYS = tuple(setting.key for setting in settings_of(CreditSwitch))
+"""Keys that only links with credits have."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,12 @@ SIMULATED = _models(lambda model: model.has_links)
 WHOLE_MESSAGES = _models(lambda model: any(hooks.act is not None for hooks in model.hooks))
 OWN_REMOTE = Condition('remote = "npu"', lambda run: run.config.memory.remote == "npu")
 SHARED = Condition('switch = "shared-buffer"', lambda run: run.network.switch == "shared-buffer")
+CREDITS = Condition('switch = "credits"', lambda run: run.network.switch == "credits")
+SEVERAL_LANES = Condition("virtual_lanes above 1", lambda run: (run.network.virtual_lanes or 1) > 1)
+HIGH_LANES = Condition("high_lanes", lambda run: bool(run.network.high_lanes))
+CLASSED = Condition(
+    'switch = "shared-buffer" or "credits"', lambda run: run.network.switch in {"shared-buffer", "credits"}
+)
 QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")
 PFC = Condition("pfc = true", lambda run: run.network.pfc is True)
 ECN = Condition("ecn = true", lambda run: run.network.ecn is True)

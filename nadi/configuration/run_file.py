@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from nadi import inputs
 from nadi.configuration.run_config import RunConfig, validated
-from nadi.configuration.sections import ECN_KEYS, FABRIC_KEYS, PFC_KEYS, given_default, known_model
+from nadi.configuration.sections import CREDIT_KEYS, ECN_KEYS, FABRIC_KEYS, PFC_KEYS, given_default, known_model
 from nadi.configuration.values import NamesFiles, naming_keys
 from nadi.errors import ConfigError
 from nadi.inputs.documents import read_toml, refuse_other_kinds
@@ -231,7 +231,10 @@ def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:
 
 def _network_defaults(defaults: Mapping[str, Any], given_keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return the cluster's defaults that fit the given keys, without those of another model, switch or control."""
-    without = set(FABRIC_KEYS) | {"congestion_control"} if given_keys.get("switch") == "output-queued" else set()
+    switch = given_keys.get("switch")
+    without = set(FABRIC_KEYS) | {"congestion_control"} if switch in {"output-queued", "credits"} else set()
+    if switch in {"output-queued", "shared-buffer"}:
+        without |= set(CREDIT_KEYS)
     for key, keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS)):
         without |= set(keys) if given_keys.get(key) is False else set()
     if without or "congestion_control" in given_keys:

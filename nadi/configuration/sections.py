@@ -21,22 +21,23 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from nadi.configuration import MAX_RESENDS, MAX_RETRIES, MAX_SEED, MAX_WORKERS, values
+from nadi.configuration import MAX_LANES, MAX_RESENDS, MAX_RETRIES, MAX_SEED, MAX_WORKERS, values
 from nadi.configuration import conditions as when
-from nadi.configuration.conditions import FABRIC_KEYS, Needs, needs
+from nadi.configuration.conditions import CREDIT_KEYS, FABRIC_KEYS, Needs, needs
 from nadi.configuration.values import Section
 from nadi.errors import ConfigError
 from nadi.inputs.units import format_bytes, format_time
 from nadi.launching.workers import Backend, Workers
 from nadi.partition import DEFAULT_METHOD
 from nadi.pdes import Faults, Fidelity, NetworkModel, RunError, Setting, Settings, SharedBuffer, fidelity, settings_of
+from nadi.pdes.wire import CreditSwitch
 from nadi.workload import CollectiveSettings
 
 WEIGHT_SOURCES = ("traces", "fabric")  # words that [engine] weights accepts besides a folder
 _KEYS_OF_MODELS = tuple(model.own for model in fidelity.networks().values())
 SETTINGS: dict[str, Setting] = {
     setting.key: setting
-    for owner in (*_KEYS_OF_MODELS, Settings, SharedBuffer, Fidelity, Faults, Workers)
+    for owner in (*_KEYS_OF_MODELS, Settings, SharedBuffer, CreditSwitch, Fidelity, Faults, Workers)
     for setting in settings_of(owner)
     if setting.is_given
 }
@@ -103,7 +104,7 @@ class SystemSection(Section):
 
 PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
 ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax", "ecn_by_rate")
-_WITHOUT_DEFAULT = ("class_weights", "ecn_by_rate")  # keys of shared buffers that are set or are not
+_WITHOUT_DEFAULT = ("class_weights", "ecn_by_rate", "lane_weights")  # keys of switches that are set or are not
 
 
 def _known_fidelity(name: object) -> object:
@@ -168,7 +169,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     )
     p2p_share: float = _engine("p2p_share", ge=0.001, le=1)
     queue_pairs: Annotated[Literal["pair", "message"], needs(when.NODES)] = _engine("queue_pairs")
-    switch: Literal["output-queued", "shared-buffer"] = _engine("switch")
+    switch: Literal["output-queued", "shared-buffer", "credits"] = _engine("switch")
     buffer: Annotated[values.BufferSize | None, needs(when.SHARED)] = _engine_if("buffer")
     pfc: Annotated[StrictBool | None, needs(when.SHARED)] = _engine_if("pfc")
     pfc_alpha: Annotated[float | None, needs(when.SHARED)] = _engine_if("pfc_alpha", ge=1 / 1024, le=1024)
@@ -186,7 +187,21 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         _engine_if("class_weights", min_length=2, max_length=2)
     )
     discipline: Annotated[str | None, values.DISCIPLINE, needs(when.SHARED, when.CLASSES)] = _engine_if("discipline")
-    p2p_class: Annotated[Literal[0, 1] | None, needs(when.SHARED)] = _engine_if("p2p_class")
+    p2p_class: Annotated[int | None, needs(when.CLASSED)] = _engine_if("p2p_class", ge=0, le=MAX_LANES - 1)
+    virtual_lanes: Annotated[int | None, needs(when.CREDITS)] = _engine_if("virtual_lanes", ge=1, le=MAX_LANES)
+    lane_buffer: Annotated[values.BufferSizeOrAuto | None, needs(when.CREDITS)] = _engine_if("lane_buffer")
+    credit_unit: Annotated[values.PacketSize | None, needs(when.CREDITS)] = _engine_if("credit_unit")
+    credit_return: Annotated[values.BufferSizeFromZero | None, needs(when.CREDITS)] = _engine_if("credit_return")
+    credit_frame: Annotated[values.PacketSize | None, needs(when.CREDITS)] = _engine_if("credit_frame")
+    lane_weights: Annotated[tuple[values.Weight, ...] | None, needs(when.CREDITS, when.SEVERAL_LANES)] = _engine_if(
+        "lane_weights", min_length=1, max_length=MAX_LANES
+    )
+    high_lanes: Annotated[int | None, needs(when.CREDITS, when.SEVERAL_LANES)] = _engine_if(
+        "high_lanes", ge=0, le=MAX_LANES - 1
+    )
+    high_limit: Annotated[values.BufferSizeFromZero | None, needs(when.CREDITS, when.HIGH_LANES)] = _engine_if(
+        "high_limit"
+    )
     congestion_control: Annotated[str, values.CONTROL] = _engine("congestion_control")
     congestion: Annotated[dict[str, FiniteFloat], needs(when.CONTROL)] = Field(
         {}, description="parameters of the congestion control"
@@ -219,6 +234,9 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         if settled.get("switch", "auto") == "auto":
             shares = settled.get("congestion_control", "none") != "none" or any(key in settled for key in FABRIC_KEYS)
             settled["switch"] = "shared-buffer" if shares else "output-queued"
+        if settled["switch"] == "credits":
+            keys = (*CREDIT_KEYS, "p2p_class")
+            settled = {key: given_default(key) for key in keys if key not in _WITHOUT_DEFAULT} | settled
         if settled["switch"] == "shared-buffer":
             defaults = {key: given_default(key) for key in FABRIC_KEYS if key not in _WITHOUT_DEFAULT}
             for switch, dependent_keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS)):
@@ -242,17 +260,26 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
             return False
         if key == "queue_limit":
             return self.switch == "output-queued"
-        if key in FABRIC_KEYS and self.switch == "output-queued":
+        if key in CREDIT_KEYS or key == "p2p_class":
+            return self.switch == "credits" or (key == "p2p_class" and self.switch == "shared-buffer")
+        if key in FABRIC_KEYS and self.switch != "shared-buffer":
             return False
         return (self.pfc is True or key not in PFC_KEYS) and (self.ecn is True or key not in ECN_KEYS)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        """Refuse contradictions between keys of shared buffers."""
+        """Refuse contradictions between keys of shared buffers, or of credits."""
         if self.switch == "output-queued":
             return self
         if self.cut_through:
-            raise ValueError('cut_through = true with switch = "shared-buffer"; expected cut_through = false')
+            raise ValueError(f'cut_through = true with switch = "{self.switch}"; expected cut_through = false')
+        lanes = 2 if self.switch == "shared-buffer" else self.virtual_lanes or 1
+        if (self.p2p_class or 0) >= lanes:
+            raise ValueError(f"p2p_class = {self.p2p_class} with {lanes} classes or lanes; expected one of them")
+        if self.switch == "credits" and self.lane_weights and len(self.lane_weights) != lanes:
+            raise ValueError(f"lane_weights has {len(self.lane_weights)} weights for {lanes} virtual lanes")
+        if self.switch == "credits" and (self.high_lanes or 0) >= lanes:
+            raise ValueError(f"high_lanes = {self.high_lanes} of {lanes} virtual lanes; expected fewer")
         if self.trimming and self.pfc:
             raise ValueError("trimming = true with pfc = true; expected pfc = false, or no trimming")
         if (self.ecn_kmin or 0) > (self.ecn_kmax or 0):

@@ -129,6 +129,8 @@ def _switches(settings: Settings) -> str:
     """Return the queues of the switches in words."""
     if not settings.fidelity.model.has_packets:
         return "none"
+    if settings.credits is not None:
+        return "credits"
     return "output queues" if settings.switch is None else "shared buffers"
 
 

@@ -19,6 +19,7 @@ LOGGED_PAUSES = 1 << 16  # maximum number of pauses and resumes that a run recor
 # overrides for models without packets, so that no check of switches, windows and protocols applies
 _WITHOUT_PACKETS = {
     "switch": None,
+    "credits": None,
     "congestion_control": congestion.NO_CONTROL,
     "entropy": wire.FIXED,
     "selective_repeat": False,
@@ -45,17 +46,24 @@ def network_settings(
         record_nodes: Whether results have a row per trace node.
         record_flows: Whether results have a row per message.
     """
-    model, name, shared = network.model, network.congestion_control, network.switch != "output-queued"
+    model, name = network.model, network.congestion_control
     keywords = (system or SystemSection()).engine_settings(pdes.Settings) | network.engine_settings(pdes.Settings)
     keywords |= {
         "fidelity": pdes.Fidelity(model, own=network.own_keys, **network.engine_settings(pdes.Fidelity, model.keys)),
-        "switch": shared_buffer(network.engine_settings(pdes.SharedBuffer)) if shared else None,
+        "switch": shared_buffer(network.engine_settings(pdes.SharedBuffer))
+        if network.switch == "shared-buffer"
+        else None,
+        "credits": wire.CreditSwitch(**network.engine_settings(wire.CreditSwitch))
+        if network.switch == "credits"
+        else None,
         "congestion_control": control(name, network.congestion, network.switch, ecn=network.ecn),
         "load_balancing": load_balancing(network.load_balancing, network.selective_repeat),
         "entropy": entropy_rule(network.entropy, network.selective_repeat),
         "queue_samples": QUEUE_SAMPLES,
         "logged_pauses": LOGGED_PAUSES,
     }
+    if network.nic_ports == "all" and network.switch == "credits":
+        raise ConfigError('[network] nic_ports: found "all" with switch = "credits"; expected "one"')
     if not model.has_packets:
         keywords |= _WITHOUT_PACKETS
     if not model.has_headers:  # without packets there are no NVLink flits, so the whole rate is payload
@@ -124,11 +132,12 @@ def control(name: str, parameters: Mapping[str, float], switch: str | None, *, e
         congestion.module_of(name)
     with _naming("congestion"):
         chosen = congestion.control(name, parameters)
-    # an output queue neither marks packets nor writes telemetry
-    if switch == "output-queued" and not chosen.signals <= WITHOUT_SWITCHES:
+    # neither an output queue nor a switch with credits marks packets or writes telemetry
+    if switch in {"output-queued", "credits"} and not chosen.signals <= WITHOUT_SWITCHES:
         needs = ", ".join(sorted(chosen.signals - WITHOUT_SWITCHES))
+        lacking = "output queues" if switch == "output-queued" else "switches with credits"
         raise ConfigError(
-            f"[network] congestion_control: {name} needs {needs} of the switches, which output queues do not give; "
+            f"[network] congestion_control: {name} needs {needs} of the switches, which {lacking} do not give; "
             'expected switch = "shared-buffer"'
         )
     if switch == "shared-buffer" and not ecn and chosen.signals & {"ecn", "cnp"}:
@@ -234,12 +243,15 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     smallest_bytes = min(settings.header_bytes, settings.ack_bytes, wire.FLIT_BYTES)
     smallest_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / float(graph.link_rate_bps.max())
     degree = np.bincount(graph.link_dst, minlength=graph.nodes).max(initial=0)
-    if switch is None and smallest_ps >= 1 and degree <= wire.MAX_BATCH // 4:
+    if not settings.has_port_queues and smallest_ps >= 1 and degree <= wire.MAX_BATCH // 4:
         return settings
     try:
         fabric = wire.Fabric(graph, settings)
     except pdes.RunError as error:
         raise ConfigError(f"[topology]: {graph.name}: {error}") from None
+    if settings.credits is not None:
+        with _naming("lane_buffer"):
+            wire.lane_units(graph, fabric, settings)
     if switch is not None:
         _check_buffer(graph, fabric, settings, switch)
     return settings

@@ -370,12 +370,15 @@ def move_port_queues(shared: Shared) -> None:
 
 
 def _move_gates(shared: Shared) -> None:
-    """Move the packets in the queues of switches that share buffers."""
+    """Move the packets in the queues of switches that share buffers, or have credits."""
     old, lp = shared.world, shared.lp
     links, to = shared.links
     gate: Rows = old.net.gate[links]
-    port, queue = np.nonzero(gate.mask[:, None] >> np.arange(GATE_QUEUES) & 1)
-    words = gate.queues[port, queue]
+    queues = int(old.net.const.queues) or GATE_QUEUES
+    port, queue = np.nonzero(gate.mask[:, None] >> np.arange(queues) & 1)
+    # with credits, queues are in rows of their own
+    has_credits = old.net.const.queues > 0
+    words = old.net.lane.queue[links[port] * queues + queue] if has_credits else gate.queues[port, queue]
     records, counts = queues_of(old.net, words & ((1 << 32) - 1), words >> 32)
     packets, telemetry = words_of_packets(old.net, records)
     packets[:, 2] = shared.pairs.renumbered(packets[:, 1], packets[:, 2])
@@ -384,7 +387,10 @@ def _move_gates(shared: Shared) -> None:
     packets[:, 0] = (packets[:, 0] & ((1 << TIME_BITS) - 1)) | ingress << TIME_BITS
     heads, tails = put_in_queues(lp, counts, packets, telemetry)
     new = lp.world.net
-    new.gate.queues[to[port], queue] = heads | tails << 32
+    if has_credits:
+        new.lane.queue[to[port] * queues + queue] = heads | tails << 32
+    else:
+        new.gate.queues[to[port], queue] = heads | tails << 32
     nodes, to_nodes = shared.nodes
     is_switch = nodes >= shared.part.npus
     nodes, to_nodes = nodes[is_switch], to_nodes[is_switch]

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from nadi.pdes.construction import tables
 from nadi.pdes.construction.constants import constants_of, hooks_of
 from nadi.pdes.construction.domains import AGGREGATOR_KIND, domain_tables
-from nadi.pdes.construction.fabric import samples, shared_buffers, window_packets
+from nadi.pdes.construction.fabric import credit_lanes, samples, shared_buffers, window_packets
 from nadi.pdes.construction.layout import Layout, LogicalProcess, Outboxes, Part, Simulation, offsets
 from nadi.pdes.construction.schedule import scheduled, with_pit
 from nadi.pdes.construction.settings import NO_FAULTS, Settings
@@ -53,7 +53,7 @@ def _net(
     ctl.free_blocks = blocks
     ctl.rows_left = npu_table.rows_left.sum()
     is_mixed = settings.flow_groups is not None
-    rows = max(len(npu_table), len(part.nodes)) if settings.switch else len(npu_table)
+    rows = max(len(npu_table), len(part.nodes)) if settings.has_port_queues else len(npu_table)
     next_time = full(rows + is_mixed, s.INF)
     begin = (npu_table.ready_head >= 0) | (npu_table.job_row >= 0)
     next_time[: len(npu_table)][begin] = npu_table.job_begin_ps[begin]
@@ -89,6 +89,7 @@ def _net(
         held_block=zeros(blocks * is_mixed, np.int32),
         jobs=tables.own_tables(jobs, len(tx)),
         **shared_buffers(graph, fabric, part, settings),
+        **credit_lanes(graph, fabric, part, settings),
         **sampled,
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from nadi.pdes.construction.fabric import round_trip_ps, rto_ps, tie_pause_ps, window_packets
 from nadi.pdes.construction.layout import Layout, Part, offsets
-from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, SharedBuffer
+from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, CreditSwitch, Settings, SharedBuffer
 from nadi.pdes.core import Graph, Int32, Program, Record, Schedules
 from nadi.pdes.core import state as s
 from nadi.pdes.core.jit import row_of
@@ -19,7 +19,8 @@ from nadi.pdes.core.rows.run import Constants
 from nadi.pdes.fidelity import flow, networks
 from nadi.pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_in, post_by_kind
 from nadi.pdes.messages import coupled, whole
-from nadi.pdes.network import balancing, disciplines, framing, shared_switch, telemetry
+from nadi.pdes.network import balancing, credit_switch, disciplines, framing, shared_switch, telemetry
+from nadi.pdes.network.credit_switch import QUEUES_OF_CONTROL
 from nadi.pdes.network.routing import cell_of_several, make_changes, port_of_several
 from nadi.pdes.nic import (
     congestion,
@@ -51,7 +52,7 @@ def _max_peer_steps(schedules: Schedules, peer_of_step: Int32) -> int:
 
 def constants_of(layout: Layout, program: Program, settings: Settings, part: Part, routing: Sequence[int]) -> Record:
     """Return the row `Constants` of `part` from layout, program, settings, and routing: dimensions and homes."""
-    graph, fabric, schedules, switch = layout.graph, layout.fabric, program.schedules, settings.switch
+    graph, fabric, schedules = layout.graph, layout.fabric, program.schedules
     has_control = settings.rendezvous_bytes > 0 or settings.collectives_in_flight > 0  # requests, answers or calls
     # rows of messages that one action may take; with rendezvous, a send takes a row while it waits and one for its
     # request, a receive one for an answer and one for a call
@@ -105,9 +106,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.nominal_classes = graph.links if settings.flow_groups is not None else 0
     # no path crosses a link twice; as many for acknowledgements, and one for a coupled flow of which paths are sought
     const.reserve_hops = (2 if settings.coupled is None else 3) * graph.links
-    if switch:
-        _set_switch(const, switch, settings)
-        const.reserve_blocks += fabric.batch // s.BLOCK_RECORDS + 4 * degree
+    _set_port_queues(const, settings, fabric.batch, degree)
     return const
 
 
@@ -136,6 +135,17 @@ def has_several_nics(graph: Graph) -> bool:
     return bool(np.bincount(graph.link_src[is_nic]).max(initial=0) > 1)
 
 
+def _set_port_queues(const: Record, settings: Settings, batch: int, degree: int) -> None:
+    """Set the constants of switches with queues at their ports; batch: packets of a cell, degree: links of a node."""
+    if settings.switch:
+        _set_switch(const, settings.switch, settings)
+    if settings.credits:
+        _set_credits(const, settings.credits, settings)
+    if settings.has_port_queues:
+        # a queue that is not empty has a block; with credits, a departure may need one for its frame
+        const.reserve_blocks += batch // s.BLOCK_RECORDS + 2 * max(2, int(const.queues)) * degree
+
+
 def _set_switch(const: Record, switch: SharedBuffer, settings: Settings) -> None:
     """Set the constants of switches with shared buffers."""
     weights = switch.class_weights or (1, 1)
@@ -145,6 +155,19 @@ def _set_switch(const: Record, switch: SharedBuffer, settings: Settings) -> None
     const.alpha_1024ths = round(1024 * switch.pfc_alpha)
     const.resume_offset_bytes = switch.pfc_resume_offset_bytes
     const.class_weights = weights[0] | weights[1] << 16
+
+
+def _set_credits(const: Record, rules: CreditSwitch, settings: Settings) -> None:
+    """Set the constants of links with credits."""
+    const.depths = settings.queue_samples
+    const.lanes = rules.virtual_lanes
+    const.queues = rules.virtual_lanes + QUEUES_OF_CONTROL
+    const.credit_bytes = rules.credit_unit_bytes
+    const.full_units = -(-(settings.mtu_bytes + settings.header_bytes) // rules.credit_unit_bytes)
+    const.return_units = rules.credit_return_bytes // rules.credit_unit_bytes
+    const.credit_frame_bytes = rules.credit_frame_bytes
+    const.high_lanes = ((1 << rules.high_lanes) - 1) << (rules.virtual_lanes - rules.high_lanes)
+    const.high_limit_bytes = rules.high_limit_bytes
 
 
 Hook = Callable[..., Any]
@@ -164,22 +187,16 @@ def _choices(
     # replayed. has_nics: whether some NPU has several NICs, or ports of one.
     ends = settings.fidelity
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
-    is_rate_limited, hooks = control == pacing.RATE_LIMITED, ends.hooks
+    hooks = ends.hooks
     by_message, is_mixed = hooks.act is not None, settings.flow_groups is not None
     acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
     has_control = settings.rendezvous_bytes or settings.collectives_in_flight
     return [
-        ("congestion_control", control.update, control.update),
-        ("pace", control.update and not is_rate_limited, pacing.pace),
-        ("pace", is_rate_limited, pacing.limit_rate),
-        ("begin_message", is_rate_limited, pacing.begin_message),
-        ("notify", "cnp" in control.signals, transport.notify),
-        ("telemetry", "telemetry" in control.signals, telemetry.carry),
+        *_of_senders(settings, control, has_nics=has_nics),
         ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
         ("shared_switches", settings.switch, shared_switch.shared_switches),
+        ("shared_switches", settings.credits, credit_switch.credit_switches),
         ("discipline", pick, pick),
-        ("selective_sender", settings.selective_repeat, selective.sender),
-        ("selective_receiver", settings.selective_repeat, selective_receiver.receive),
         ("route", not one_home, cell_of_several),
         ("choose_port", not one_port, port_of_several),
         ("make_changes", settings.faults, make_changes),
@@ -204,11 +221,30 @@ def _choices(
         ("post_later", by_message, whole.post_whole_later),
         ("join", has_domains, enter_domain),
         ("leave_domain", has_domains, leave_domain),
+        ("is_acknowledged", ends.acknowledged, endpoints.is_acknowledged),
+        (
+            "first_allowed",
+            settings.has_port_queues or control.update or settings.selective_repeat,
+            pacing.first_allowed,
+        ),
+    ]
+
+
+def _of_senders(settings: Settings, control: congestion.Control, *, has_nics: bool) -> list[tuple[str, Any, Any]]:
+    """Return those of `_choices` that belong to queue pairs and NICs."""
+    is_rate_limited = control == pacing.RATE_LIMITED
+    return [
+        ("congestion_control", control.update, control.update),
+        ("pace", control.update and not is_rate_limited, pacing.pace),
+        ("pace", is_rate_limited, pacing.limit_rate),
+        ("begin_message", is_rate_limited, pacing.begin_message),
+        ("notify", "cnp" in control.signals, transport.notify),
+        ("telemetry", "telemetry" in control.signals, telemetry.carry),
+        ("selective_sender", settings.selective_repeat, selective.sender),
+        ("selective_receiver", settings.selective_repeat, selective_receiver.receive),
         ("paths", settings.entropy.act, paths.steer),
         ("entropy", settings.entropy.act, settings.entropy.act),
         ("nic_send", has_nics and settings.spreads_ports, several_ports.nic_send),
-        ("is_acknowledged", ends.acknowledged, endpoints.is_acknowledged),
-        ("first_allowed", settings.switch or control.update or settings.selective_repeat, pacing.first_allowed),
     ]
 
 

@@ -7,10 +7,21 @@ import numpy as np
 
 from nadi.pdes.construction.schedule import fastest_psb, link_changes, slowest
 from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings
-from nadi.pdes.core import Bools, Graph, ImpossibleRunError, Int64, Record, Rows, packet
+from nadi.pdes.core import Bools, Graph, ImpossibleRunError, Int32, Int64, Record, Rows, packet
 from nadi.pdes.core import state as s
 from nadi.pdes.core.jit import rows_of, zeros
-from nadi.pdes.core.rows.network import Gate, LinkClass, LinkSample, SampleEntry, SwitchBuffer, Telemetry
+from nadi.pdes.core.rows.network import (
+    Gate,
+    LinkClass,
+    LinkSample,
+    MarkDraws,
+    SampleEntry,
+    SwitchBuffer,
+    Telemetry,
+    VirtualLane,
+)
+from nadi.pdes.network import lane_credits
+from nadi.pdes.network.credit_switch import QUEUES_OF_CONTROL
 from nadi.pdes.network.framing import FLIT_BYTES, NVSWITCH_KIND, domain_switches, is_ample, is_framed, is_in_domain
 
 if TYPE_CHECKING:
@@ -37,7 +48,7 @@ class Fabric:
         self.cut = (settings.cut_through & switches).astype(np.int8)  # [nodes] 1 = the switch cuts through
         self.latency_ps = graph.node_latency_ps.astype(np.int64)  # [nodes] arrival to departure, unless in delay_ps
         self.delay_ps = graph.link_delay_ps.astype(np.int64)  # [links] propagation time
-        if settings.switch:  # switches with shared buffers: forwarding latency counts as a part of the link
+        if settings.has_port_queues:  # forwarding latency counts as a part of the link
             self.delay_ps = self.delay_ps + self.latency_ps[graph.link_dst]
             self.latency_ps = np.zeros_like(self.latency_ps)
         seen = np.where(self.cut[graph.link_dst] == 1, settings.header_bytes, NEVER_CUT)
@@ -48,6 +59,8 @@ class Fabric:
         self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)  # of any packet on the wire
         if settings.switch:
             self.smallest_bytes = min(self.smallest_bytes, PAUSE_FRAME_BYTES)
+        if settings.credits:
+            self.smallest_bytes = min(self.smallest_bytes, settings.credits.credit_frame_bytes)
         if framed.any():
             self.smallest_bytes = min(self.smallest_bytes, FLIT_BYTES)
         # words of a packet in an outbox
@@ -162,6 +175,7 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
     return int(hops * per_hop), hops
 
 
+WEIGHT_BYTES = 64  # bytes of a unit of the weights of virtual lanes (IBTA volume 1, 7.6.9.2)
 PAUSE_PACKETS = 16  # full packets on the slowest link: ties further apart are of different queues
 MIN_TIE_PAUSE_PS = 10**6  # so that a few packets of the fastest links make no pause
 
@@ -275,8 +289,16 @@ def headrooms(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
     return found
 
 
+def _facing(graph: Graph, part: "Part") -> Int32:
+    """Return int32[links of the fabric], the own outgoing link of `part` whose reverse each link is."""
+    facing: Int32 = zeros(graph.links, np.int32)
+    # links 2k and 2k + 1 are the directions of one cable
+    facing[part.links ^ 1] = np.arange(len(part.links))
+    return facing
+
+
 def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Settings) -> dict[str, Any]:
-    """Return arrays gate, pool, backlog, facing, depth, marks and pause_log of an LP; {} without shared buffers.
+    """Return the arrays of an LP for shared buffers, from `gate` to `pause_log`, by name; {} without such buffers.
 
     The log has room for twice the pauses that are kept, so that no more are lost in the cell during which it fills up.
     Raises ImpossibleRunError: the headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
@@ -317,17 +339,84 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Setting
         )
     pool.shared_bytes[of_domain] = 0
     samples = len(part.links) * settings.queue_samples
-    facing = zeros(graph.links, np.int32)
-    # links 2k and 2k + 1 are the directions of one cable
-    facing[part.links ^ 1] = np.arange(len(part.links))
     return {
         "gate": gate,
         "pool": pool,
         "backlog": zeros(len(part.links), np.int32),
-        "facing": facing,
+        "facing": _facing(graph, part),
+        "mark_draws": rows_of(MarkDraws, len(part.links) if settings.switch.ecn else 1),
         "depth": zeros(samples, np.int32),
         "marks": zeros(samples if settings.switch.ecn else 1, np.int32),
         "pause_log": zeros(2 * 2 * settings.logged_pauses),
+    }
+
+
+SMALLEST_LANE_BYTES = 51_200  # minimum of an automatic buffer (Settings.CreditSwitch)
+
+
+def lane_units(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
+    """Return int64[links], the size in units of each virtual lane's buffer at the end of a link.
+
+    An automatic buffer covers the time from the begin of a full packet until its credits are back: two propagation
+    times, the packet, its frame, and a packet that the frame waits for; and one more packet.
+
+    Args:
+        graph: The fabric (`Graph`).
+        fabric: Links of the fabric by class, and their times (`Fabric`).
+        settings: Settings of the run, with credits.
+
+    Raises:
+        ImpossibleRunError: A buffer has no room for a packet, or more than a frame can return.
+    """
+    rules = settings.credits
+    assert rules is not None, "the caller checks it"  # noqa: S101 - for mypy
+    full_bytes = settings.mtu_bytes + settings.header_bytes
+    if rules.lane_buffer_bytes:
+        found_bytes = np.full(graph.links, rules.lane_buffer_bytes, np.int64)
+    else:
+        round_trip_ps = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
+        found_bytes = np.ceil(round_trip_ps / fabric.psb).astype(np.int64) + 3 * full_bytes + rules.credit_frame_bytes
+        # aggregators' links are so fast that their round trip holds more than any buffer
+        most_bytes = (lane_credits.MAX_UNITS - 1) * rules.credit_unit_bytes
+        found_bytes = np.minimum(np.maximum(found_bytes, SMALLEST_LANE_BYTES), most_bytes)
+    units = found_bytes // rules.credit_unit_bytes
+    need = -(-full_bytes // rules.credit_unit_bytes)
+    if units.min(initial=need) < need or units.max(initial=0) >= lane_credits.MAX_UNITS:
+        raise ImpossibleRunError(
+            f"buffers of virtual lanes of {int(units.min())} to {int(units.max())} units of {rules.credit_unit_bytes} "
+            f"bytes; expected at least the {need} of a packet, and at most {lane_credits.MAX_UNITS - 1}"
+        )
+    return units
+
+
+def credit_lanes(graph: Graph, fabric: Fabric, part: "Part", settings: Settings) -> dict[str, Any]:
+    """Return arrays gate, lane, lane_weight, pool, backlog, facing and depth of an LP; {} without credits.
+
+    Args:
+        graph: The fabric (`Graph`).
+        fabric: Links of the fabric by class, and their times (`Fabric`).
+        part: Nodes and links of the LP (`Part`).
+        settings: Settings of the run.
+    """
+    if settings.credits is None:
+        return {}
+    rules = settings.credits
+    queues = rules.virtual_lanes + QUEUES_OF_CONTROL
+    lane = rows_of(VirtualLane, max(1, len(part.links) * queues))
+    lane.free_units[: len(part.links) * queues] = np.repeat(lane_units(graph, fabric, settings)[part.links], queues)
+    pool = rows_of(SwitchBuffer, len(part.nodes))
+    pool.shared_bytes = ~domain_switches(graph)[part.nodes]
+    weights = zeros(packet.MAX_DATA_CLASSES)
+    # without weights a turn is a packet
+    weights[: rules.virtual_lanes] = WEIGHT_BYTES * np.array(rules.lane_weights or [1] * rules.virtual_lanes)
+    return {
+        "gate": rows_of(Gate, len(part.links)),
+        "lane": lane,
+        "lane_weight": weights,
+        "pool": pool,
+        "backlog": zeros(len(part.links), np.int32),
+        "facing": _facing(graph, part),
+        "depth": zeros(len(part.links) * settings.queue_samples, np.int32),
     }
 
 

@@ -304,10 +304,20 @@ def with_pit(net: s.Net, faults: Faults) -> s.Net:
     # the last link class loses everything (`link_changes`)
     row = row_of(OutgoingLink, meta=link_meta(0, 0, len(net.link_class) - 1))
     shares, columns = net.hooks.shared_switches != 0 or len(net.gate) > 1, int(net.const.depths)
-    per_link = {"tx_dropped": 1, "port_ties": 1, "gate": int(shares), "sample": int(net.const.sample_ps > 0)}
+    per_link = {
+        "tx_dropped": 1,
+        "port_ties": 1,
+        "gate": int(shares),
+        "mark_draws": int(shares and net.const.ecn == 1),
+        "sample": int(net.const.sample_ps > 0),
+    }
     per_link |= {"depth": columns, "marks": columns * int(net.const.ecn == 1)}
     longer: dict[str, Any] = {name: _with_row(getattr(net, name), pit, entries) for name, entries in per_link.items()}
+    per_link |= {"lane": int(net.const.queues)}
     jobs = net.jobs._replace(link_bytes=_with_row(net.jobs.link_bytes, pit, int(net.const.jobs)))
+    # what it loses takes no credits, but a lane sends only with some
+    if net.const.queues > 0:
+        longer["lane"].free_units[pit * int(net.const.queues) :] = s.INF
     return net._replace(tx=aligned(np.append(net.tx, row)), jobs=jobs, **longer)
 
 

@@ -143,6 +143,30 @@ class SharedBuffer:
             object.__setattr__(self, "discipline", discipline("weighted") if self.class_weights else STRICT)
 
 
+@dataclass(frozen=True)
+class CreditSwitch:
+    """Switches and NICs that send only what the other end has room for, by virtual lane (pdes/network/lane_credits.py).
+
+    The defaults are InfiniBand's: units of 64 bytes, frames of 8 bytes (IBTA volume 1, 7.9.4: 48 bits and two
+    delimiters). A lane's automatic buffer covers the round trip of its link, and holds at least 51,200 bytes: the 800
+    units of lane 0 in Mellanox's model of InfiniBand for OMNeT++, as is the limit of 16 times 4 KiB of high priority.
+    Credit-based flow control of Ultra Ethernet has units of 32 bytes.
+    """
+
+    virtual_lanes: int = setting(1, "virtual lanes of a link, each with a buffer and credits of its own")
+    lane_buffer_bytes: int = setting(0, "input buffer of each virtual lane at each end of a link", "auto")
+    credit_unit_bytes: int = setting(64, "unit of credits; a packet takes whole units")
+    credit_return_bytes: int = setting(
+        0, "bytes that must have left a lane's buffer before their credits return, unless the buffer is empty"
+    )
+    credit_frame_bytes: int = setting(8, "bytes on the wire of the control frame that returns credits")
+    lane_weights: tuple[int, ...] = setting((), "units of 64 bytes that each virtual lane sends in its turn", "packets")
+    high_lanes: int = setting(0, "number of lanes, the last ones, that have priority over the others")
+    high_limit_bytes: int = setting(
+        65536, "bytes that lanes of high priority send before a waiting lane of low priority has a turn"
+    )
+
+
 class CoupledCollectives(NamedTuple):
     """K kinds of collectives that are coupled flows (pdes/messages/coupled.py), those of a group together."""
 
@@ -178,7 +202,13 @@ class Settings:
         32768, "times that a queue pair sends its first unacknowledged packet again after trims, before the run fails"
     )
     nvlink_framing: bool = setting(True, "links of NVSwitches carry flits instead of Ethernet frames")
-    switch: SharedBuffer | None = setting(None, "whether the ports of a switch share its buffer", "output-queued")
+    switch: SharedBuffer | None = setting(
+        None,
+        "queues of switches: output-queued; shared-buffer = the ports share a buffer; credits = a port sends what the "
+        "other end has room for",
+        "output-queued",
+    )
+    credits: CreditSwitch | None = setting(None, "credits of links", is_given=False)
     p2p_share: float = setting(
         1.0, "share of its NIC's rate that an NPU uses for point-to-point messages to other hosts, in total"
     )
@@ -187,7 +217,7 @@ class Settings:
         "queue pairs of point-to-point messages: pair = one for all from one NPU to another, in order; message = each "
         "has its own, with its own path and congestion control",
     )
-    p2p_class: int = setting(0, "data class of point-to-point messages; collectives have 0")
+    p2p_class: int = setting(0, "data class, or virtual lane, of point-to-point messages; collectives have 0")
     congestion_control: Control = setting(
         NO_CONTROL,
         "congestion control of queue pairs: `nadi net controls` lists names and parameters; or the user's own, FILE.py",
@@ -274,6 +304,11 @@ class Settings:
     def spreads_ports(self) -> bool:
         """Whether packets of a queue pair take all ports of a NIC that has several."""
         return self.nic_ports == "all" and self.entropy.act is not None
+
+    @property
+    def has_port_queues(self) -> bool:
+        """Whether switches hold packets in queues at their ports: they share buffers, or links have credits."""
+        return self.switch is not None or self.credits is not None
 
     @property
     def slows_compute(self) -> bool:

@@ -1,7 +1,7 @@
 """A packet is four int64 words.
 
 word 0  ps: when the receiving node may act on it (its last byte is in, or its header where the node cuts through)
-word 1  destination NPU | source NPU << 20 | bytes on the wire << 40 | flags << 56
+word 1  destination NPU | source NPU << 20 | bytes on the wire << 39 | flags << 55 | data class << 61
 word 2  sequence number, 24 bits | sender's queue pair << 24 | entropy of its path << 48 (15 bits)
 word 3  message tag: group << 44 | collective's number in the group << 24 | lane; point to point: P2P and the tag
 
@@ -15,8 +15,6 @@ Packets that cross from one logical process to another lie in outboxes, as recor
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from nadi.pdes.core.jit import inline
 
 MAX_NPUS = 1 << 19
@@ -24,6 +22,8 @@ MAX_GROUPS = (1 << 19) - 1
 MAX_SEQ = 1 << 20
 CALL_LANE = (1 << 22) - 1  # lane number that marks the tag of a call (pdes/npu/in_flight.py)
 MAX_WIRE_BYTES = 0xFFFF
+MAX_DATA_CLASSES = 8  # data classes of packets, which are virtual lanes of switches with credits
+BYTES_SHIFT, FLAGS_SHIFT, DATA_CLASS_SHIFT = 39, 55, 61  # of the fields of word 1; NPU numbers are below 2^19
 GROUP_SHIFT, SEQ_SHIFT = 44, 24  # of the group, and of the collective's number in it, in word 3
 P2P = (1 << 19) - 1  # group number of point-to-point messages
 CONNECTION_SHIFT = 19  # of the 6-bit number in a connection of two NPUs, group | number << CONNECTION_SHIFT (25 bits)
@@ -37,7 +37,6 @@ FLAG_NAK = 4
 FLAG_MARK = 8  # congestion mark (ECN); on an acknowledgement, the mark of its packet
 FLAG_CNP = 16
 FLAG_TRIMMED = 32  # data trimmed to its header, which travels as control
-FLAG_CLASS = 64  # data of class 1
 PAUSE_FRAME = 0xFFFFF  # destination of a pause frame, which is for the other end of the link; word 2 is `pause_word`
 PAUSE, RESUME = 1, 0
 
@@ -59,9 +58,10 @@ def bits(first_bit: int, count: int = 0) -> Callable[[Any], Any]:
 
 # Fields of word 1 of a packet.
 destination = bits(0, 20)  # NPU to which it goes
-source = bits(20, 20)  # NPU from which it comes
-wire_bytes = bits(40, 16)  # headers and gaps included
-flags = bits(56)  # FLAG_*
+source = bits(20, 19)  # NPU from which it comes
+wire_bytes = bits(BYTES_SHIFT, 16)  # headers and gaps included
+flags = bits(FLAGS_SHIFT, 6)  # FLAG_*
+data_class = bits(DATA_CLASS_SHIFT, 3)  # of data, below MAX_DATA_CLASSES; control packets have 0
 # Fields of `Jobs.who`.
 rank_of = bits(0, 20)  # number within the job
 job_of = bits(20)  # number of the job
@@ -92,7 +92,7 @@ def header(dst, src, size_bytes, flag_bits):
         size_bytes: Size of the packet on the wire in bytes.
         flag_bits: Flags of the packet (FLAG_*).
     """
-    return dst | (src << 20) | (size_bytes << 40) | (flag_bits << 56)
+    return dst | (src << 20) | (size_bytes << BYTES_SHIFT) | (flag_bits << FLAGS_SHIFT)
 
 
 @inline
@@ -104,7 +104,7 @@ def filled_in(word1, size_bytes, flag_bits):
         size_bytes: Size of the packet on the wire in bytes.
         flag_bits: Flags of the packet (FLAG_*).
     """
-    return word1 | (size_bytes << 40) | (flag_bits << 56)
+    return word1 | (size_bytes << BYTES_SHIFT) | (flag_bits << FLAGS_SHIFT)
 
 
 @inline
@@ -116,7 +116,7 @@ def trimmed(word1, size_bytes):
         size_bytes: Size in bytes to which the packet is cut.
     """
     # the size field is cleared first: `|` alone would mix the bits of both sizes
-    return (word1 & ~(0xFFFF << 40)) | (size_bytes << 40) | (FLAG_TRIMMED << 56)
+    return (word1 & ~(0xFFFF << BYTES_SHIFT)) | (size_bytes << BYTES_SHIFT) | (FLAG_TRIMMED << FLAGS_SHIFT)
 
 
 @inline
@@ -172,16 +172,6 @@ def numbered(word2, seq):
         seq: Sequence number; only its lowest 24 bits are used.
     """
     return word2 | (seq & PSN_MASK)
-
-
-@inline
-def data_class(word1):
-    """Return the class of a data packet.
-
-    Args:
-        word1: Word 1 of the packet (pdes/core/packet.py).
-    """
-    return np.int64(flags(word1) & FLAG_CLASS != 0)
 
 
 @inline

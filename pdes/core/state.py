@@ -228,6 +228,9 @@ class Net(NamedTuple):
     out_at: Annotated[Int64, BUILT]  # [lists x 2] where the halves of a list begin in the outbox
     in_at: Annotated[Int64, BUILT]  # [lists x 2] addresses of the halves for this LP
     gate: Annotated[np.recarray, network.Gate, RowsOf.LINK]
+    # where there are credits: virtual lanes of each link, then the two queues of control of its port
+    lane: Annotated[np.recarray, network.VirtualLane, RowsOf.LINK, Each("queues")]
+    lane_weight: Annotated[Int64, BUILT]  # [virtual lanes] bytes that a lane sends in a turn
     pool: Annotated[np.recarray, network.SwitchBuffer, RowsOf.NODE]
     backlog: Annotated[Int32, RowsOf.LINK, OWN_WAY]  # for each node, its ports where something waits
     facing: Annotated[Int32, BUILT]  # [links of the fabric] own outgoing link whose reverse it is
@@ -244,6 +247,7 @@ class Net(NamedTuple):
     held_block: Annotated[Int32, RowsOf.BLOCK, EMPTY]  # blocks of these records
     counts: Annotated[np.recarray, network.NodeCounts, RowsOf.NODE]
     port_ties: Annotated[np.recarray, network.PortTies, RowsOf.LINK]
+    mark_draws: Annotated[np.recarray, network.MarkDraws, RowsOf.LINK]  # where switches mark packets
     jobs: JobTables
 
 

@@ -10,7 +10,8 @@ NETWORK = NetworkModel(
     | keys_with(
         "acknowledged queue_limit rto max_retries max_resends detection_time nvlink switch buffer pfc pfc_alpha "
         "pfc_headroom pfc_resume_offset ecn ecn_kmin ecn_kmax ecn_pmax ecn_by_rate trimming class_weights discipline "
-        "p2p_class congestion_control congestion cnp_interval load_balancing flowlet_gap entropy paths nic_ports "
+        "p2p_class virtual_lanes lane_buffer credit_unit credit_return credit_frame lane_weights high_lanes high_limit "
+        "congestion_control congestion cnp_interval load_balancing flowlet_gap entropy paths nic_ports "
         "selective_repeat reorder flows"
     ),
     has_packets=True,

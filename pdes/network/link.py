@@ -6,6 +6,7 @@ from nadi.pdes.core import algorithms, packet
 from nadi.pdes.core.jit import inline, outline, prefetch, trailing_zeros
 from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, INSIDE, NEED_BLOCKS, SIDES
 from nadi.pdes.network.framing import framed_bytes
+from nadi.pdes.network.lane_credits import refund
 from nadi.pdes.network.telemetry import sample_queue, sample_sent
 
 
@@ -266,6 +267,8 @@ def hand_over_with_care(net, link, link_word, queued_ps, arrival_ps, word1, word
         # it has occupied the port, like a packet that a receiver discards for a bad checksum
         net.count.lost_packets += 1
         drop(net, link, word1)
+        if net.const.queues != 0:
+            refund(net, link, word1)
     else:
         what, at = hand_over(net, link, link_word, arrival_ps, word1, word2, word3)
         algorithms.carry(net, what, at)

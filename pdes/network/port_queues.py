@@ -8,6 +8,7 @@ import numpy as np
 
 from nadi.pdes.core import algorithms, packet, state
 from nadi.pdes.core.jit import call_hook, inline
+from nadi.pdes.network import lane_credits
 
 TRIMMED_A_TURN = 10  # trimmed packets that are sent per data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)
 TIME_BITS = 40  # bits of the queueing time in word 0 of a packet that waits; the ingress link is above them
@@ -27,6 +28,40 @@ def may_go(net, link):
 
 
 @inline
+def join_ports(net, node, link):
+    """Add the port of a link to a switch's list of ports with packets that wait, unless it is there.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the switch in the LP.
+        link: Outgoing link of the port.
+    """
+    gate = net.gate[link]
+    if gate.mask == 0:
+        pool = net.pool[node]
+        gate.place = net.out_ptr[node] + pool.ports
+        net.backlog[gate.place] = link
+        pool.ports += 1
+
+
+@inline
+def set_next_time(net, node):
+    """Set the next event of a switch: when a port that may send falls idle.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the switch in the LP.
+    """
+    soonest = np.int64(state.INF)
+    base = net.out_ptr[node]
+    for i in range(base, base + net.pool[node].ports):
+        link = np.int64(net.backlog[i])
+        if may_go(net, link):
+            soonest = min(soonest, net.tx[link].busy_ps)
+    net.next_time[node] = soonest
+
+
+@inline
 def enqueue_packet(net, node, link, queue, now_ps, ingress, word1, word2, word3):
     """Append a packet to a queue of a port.
 
@@ -42,12 +77,7 @@ def enqueue_packet(net, node, link, queue, now_ps, ingress, word1, word2, word3)
         word3: Word 3 of the packet, the tag of its message.
     """
     gate = net.gate[link]
-    # the port joins the switch's list of ports where packets wait
-    if gate.mask == 0:
-        pool = net.pool[node]
-        gate.place = net.out_ptr[node] + pool.ports
-        net.backlog[gate.place] = link
-        pool.ports += 1
+    join_ports(net, node, link)
     queues = gate.queues
     head = algorithms.head_of(queues[queue])
     tail = algorithms.tail_of(queues[queue])
@@ -129,16 +159,19 @@ def paused_link(net, record):
 
 @inline
 def on_pause(net, record, word2, now_ps):
-    """Apply a pause frame, and return the link that it concerns.
+    """Apply a pause frame, or a frame that returns credits, and return the link that it concerns.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
         record: Record of the pause frame.
-        word2: Word 2 of the pause frame (`pause_word`).
+        word2: Word 2 of the frame (`pause_word`, `lane_credits.frame_of`).
         now_ps: Current time in ps.
     """
     link = paused_link(net, record)
-    set_pause(net, link, word2, now_ps)
+    if net.const.queues != 0:
+        lane_credits.on_frame(net, np.int64(link), word2, now_ps)
+    else:
+        set_pause(net, link, word2, now_ps)
     return link
 
 

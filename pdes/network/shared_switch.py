@@ -64,8 +64,8 @@ def meet(net, link, start_ps, left_bytes):
 
 
 @inline
-def is_marked(net, node, link, left_bytes):
-    """Return whether a packet that leaves left_bytes of its class at `link` of `node` of `net` is marked (RED)."""
+def is_marked(net, node, link, left_bytes, start_ps):
+    """Return whether a packet that leaves left_bytes at `link` of `node` of `net` at start_ps is marked (RED)."""
     tx = net.tx[link]
     link_class = net.link_class[packet.class_of(tx.meta)]
     low, high = link_class.kmin_bytes, link_class.kmax_bytes
@@ -73,7 +73,12 @@ def is_marked(net, node, link, left_bytes):
         return True
     if left_bytes <= low:
         return False
-    h = mix3(net.const.seed + 0xECE, link - net.out_ptr[node], packet.packets_sent(tx.sent_packets))
+    own = net.mark_draws[link]
+    if start_ps - own.last_draw_ps > net.const.tie_pause_ps:
+        own.draws = 0
+    own.draws += 1
+    own.last_draw_ps = start_ps
+    h = mix3(net.const.seed + 0xECE, link - net.out_ptr[node], own.draws)
     return h < np.int64(link_class.pmax * (left_bytes - low) / (high - low))
 
 
@@ -121,7 +126,7 @@ def start_transmission(net, node, link, queued_ps, start_ps, left_bytes, all_lef
     and at which its first bit leaves; left_bytes, all_left_bytes: bytes of its class that wait behind it, and of both
     classes; word1, word2, word3: words of the packet (pdes/core/packet.py).
     """
-    if net.const.ecn == 1 and left_bytes > 0 and is_marked(net, node, link, left_bytes):
+    if net.const.ecn == 1 and left_bytes > 0 and is_marked(net, node, link, left_bytes, start_ps):
         word1 = packet.filled_in(word1, 0, packet.FLAG_MARK)
         net.gate[link].marked_packets += 1
         net.count.marked_packets += 1
@@ -404,12 +409,5 @@ def shared_switches(world_address, begin_ps, end_ps, first_node, end_node):
             order_ties(net, inbox, node, begin_ps)
             act(net, inbox, routes, node, begin_ps, end_ps)
             give_back(net, inbox)
-            # the next event is when a port with packets to send falls idle
-            soonest = np.int64(state.INF)
-            base = net.out_ptr[node]
-            for i in range(base, base + net.pool[node].ports):
-                link = np.int64(net.backlog[i])
-                if port_queues.may_go(net, link):
-                    soonest = min(soonest, net.tx[link].busy_ps)
-            net.next_time[node] = soonest
+            port_queues.set_next_time(net, node)
     return 0

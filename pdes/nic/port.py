@@ -5,6 +5,7 @@ import numpy as np
 from nadi.pdes.core import algorithms, state
 from nadi.pdes.core.jit import call_hook, inline, outline
 from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, wire_bytes
+from nadi.pdes.network.lane_credits import spend
 from nadi.pdes.nic.control import echo_at
 from nadi.pdes.nic.paths import packet_word, path_to_probe, probe_words
 from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
@@ -445,6 +446,8 @@ def transmit(net, npus, qps, node, link, now_ps):
         else:
             word1, word2, word3 = send_data_or_probe(net, npus, qps, node, link, first, now_ps)
             port.turn = 1
+        if net.const.queues != 0:
+            spend(net, link, word1, now_ps)
         busy = send_from_port(net, npus, node, link, asked, now_ps, word1, word2, word3)
         # nobody awaits the last byte and nothing is left to send: no event, since the next post tries the port
         if (

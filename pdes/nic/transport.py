@@ -56,7 +56,7 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
     qp.head_message = qp.tail_message = qp.current_message = -1
     qp.deadline_ps = state.INF  # nothing is sent yet that could time out
     is_p2p = connection & ((1 << packet.CONNECTION_SHIFT) - 1) == packet.P2P
-    qp.w1 = packet.header(dst, src, 0, packet.FLAG_CLASS if is_p2p and net.const.p2p_class == 1 else 0)
+    qp.w1 = packet.header(dst, src, 0, 0) | (net.const.p2p_class if is_p2p else 0) << packet.DATA_CLASS_SHIFT
     path = path_of(net, src, dst, within_job(net, connection))
     path = mix2(path, tag) if is_of_message else np.int64(path)
     qp.w2 = packet.path_word(pair, path)

@@ -10,9 +10,10 @@ import numpy as np
 
 from nadi.pdes.core import algorithms, packet, state
 from nadi.pdes.core.jit import call_hook, hook, inline, outline
+from nadi.pdes.network import lane_credits
 from nadi.pdes.network.batch import blocks_short, give_back, order_ties, take_batch
 from nadi.pdes.network.link import drop, inbox_of
-from nadi.pdes.network.port_queues import on_pause
+from nadi.pdes.network.port_queues import on_pause, paused_link
 from nadi.pdes.network.routing import npu_route
 from nadi.pdes.nic.port import NOT_WOKEN, queue_control, set_event, transmit, wake_port
 from nadi.pdes.nic.selective import take_complete
@@ -218,6 +219,29 @@ def own_event(net, npus, rows, insts, node, now_ps):
     return done, inst, link
 
 
+@outline
+def return_credits(net, npus, node, record, now_ps, word1):
+    """Return the credits of a data packet to its sender: an NPU takes it out of its input buffer at once.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        node: Number of the NPU in the LP.
+        record: Record of the packet.
+        now_ps: Current time in ps.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+    """
+    link = np.int64(paused_link(net, record))
+    if not lane_credits.takes_credits(net, link, word1):
+        return
+    units = lane_credits.units_of(net, packet.wire_bytes(word1))
+    word2 = lane_credits.frame_of(packet.data_class(word1), units)
+    net.count.pause_frames += 1
+    net.gate[link].pause_frames += 1
+    queue_control(net, npus, link, now_ps, lane_credits.frame_header(net), word2, np.int64(0))
+    wake_port(npus, node, link)
+
+
 @inline
 def packet_event(net, npus, qps, node, record, now_ps):
     """Handle the arrival of a packet at an NPU; return the tag of the message that it completes, or NOTHING.
@@ -237,8 +261,11 @@ def packet_event(net, npus, qps, node, record, now_ps):
         # a resume lets the port send; a pause changes nothing that was sent
         link = on_pause(net, record, word2, now_ps)
         wake_port(npus, node, first_port(net, npus, link))
+        return np.int64(NOTHING)
+    if net.const.queues != 0:
+        return_credits(net, npus, node, record, now_ps, word1)
     # fabrics without switches route through NPUs
-    elif packet.destination(word1) != npus.npu[node].number:
+    if packet.destination(word1) != npus.npu[node].number:
         pass_on(net, npus, node, now_ps, word1, word2, word3)
     elif packet.flags(word1) & packet.FLAG_ACK != 0:
         on_ack(net, npus, qps, node, now_ps, word1, word2, word3)

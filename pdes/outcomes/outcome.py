@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
+from nadi.pdes.construction.fabric import lane_units
 from nadi.pdes.construction.layout import LogicalProcess, Simulation
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.construction.tables import digests
@@ -85,7 +86,8 @@ class LpResults:
     depth_ps: Annotated[int, max]  # length in ps of the longest interval of both
     pauses: Annotated[Int64, np.concatenate]  # int64[k, 2] log of pauses
     samples: Annotated[Int64, np.concatenate]  # int64[k, 4] samples of links, see pdes.outcomes
-    held: Annotated[Int64, np.concatenate]  # int64[k, 3] links that a pause holds back, and their ends
+    held: Annotated[Int64, np.concatenate]  # int64[k, 3] links that `held_by` holds back, and their ends
+    held_by: Annotated[str, max]  # a pause or a lack of credits, in words
     limits: Annotated[Int64, np.concatenate]  # int64[k, 5] links that limited flows, see _limits
     npus: Annotated[Int64, np.concatenate]  # int64[n] own NPUs
     rows: Annotated[Int64, np.concatenate]  # int64[n] number of recorded trace rows of each
@@ -174,6 +176,7 @@ def _of(sim: Simulation, lp: LogicalProcess) -> LpResults:
         pauses=w.net.pause_log[: len(w.net.pause_log) // 2 * 2].reshape(-1, 2)[: int(ctl.pauses)],
         samples=samples_of(lp),
         held=held_links(sim.graph, lp),
+        held_by="without credits for the buffer" if w.net.const.queues else "paused by the switch",
         limits=_limits(lp),
         npus=lp.part.nodes[:npus],
         rows=np.diff(row_ptr),
@@ -183,7 +186,8 @@ def _of(sim: Simulation, lp: LogicalProcess) -> LpResults:
         flows_in=[lp.flows_in],
         links=lp.part.links,
         link_rows=_link_rows(sim.graph, lp),
-        not_given_back=[f"{free} of {size} {name} returned to the pool" for name, free, size in pools if free != size],
+        not_given_back=[f"{free} of {size} {name} returned to the pool" for name, free, size in pools if free != size]
+        + _missing_credits(sim, lp),
         settled=settled(sim),
         peak_rss_bytes=0,
         forked_rss_bytes=0,
@@ -245,9 +249,23 @@ def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
     # an output queue has no counter of bytes: the longest wait at the link's rate gives them
     queue = (packet.longest_wait_ps(sent_bytes, packets) / psb).astype(np.int64)
     gate: Rows = net.gate[:own] if net.hooks.shared_switches != 0 else rows_of(Gate, own)[:own]
-    pauses = [np.where(gate.paused >> k & 1, gate.since_ps[:, k], s.INF) for k in range(_DATA_CLASSES)]
+    # a lane without credits counts once it has some again
+    paused = gate.paused if net.const.queues == 0 else np.zeros(own, np.int64)
+    pauses = [np.where(paused >> k & 1, gate.since_ps[:, k], s.INF) for k in range(_DATA_CLASSES)]
     columns = [packet.bytes_sent(sent_bytes), packet.packets_sent(packets), net.tx_dropped[:own], queue]
     return np.stack([*columns, *(gate[name] for name in _GATE_WORDS), *pauses], axis=1)
+
+
+def _missing_credits(sim: Simulation, lp: LogicalProcess) -> list[str]:
+    """Return a phrase about credits of the LP's links that are not with their senders; [] if all are."""
+    net = lp.world.net
+    queues, lanes = int(net.const.queues), int(net.const.lanes)
+    if queues == 0:
+        return []
+    rows: Rows = net.lane[: len(lp.part.links) * queues].reshape(-1, queues)[:, :lanes]
+    all_units = lane_units(sim.graph, sim.layout.fabric, sim.settings)[lp.part.links]
+    missing = int((all_units[:, None] - rows.free_units).sum())
+    return [f"{missing} credits did not return to their senders"] if missing else []
 
 
 def _limits(lp: LogicalProcess) -> Int64:
@@ -315,7 +333,7 @@ def _who_waits(total: LpResults) -> str:
     nodes = circle(total.held)
     if nodes:
         around = " -> ".join(str(node) for node in [*nodes, nodes[0]])
-        more += f"\n  deadlock: every link of {around} waits for the next, paused by the switch at its end"
+        more += f"\n  deadlock: every link of {around} waits for the next, {total.held_by} at its end"
     head = total.lost or f"nothing is left to happen at {total.now_ps} ps"
     head += f", but {total.left} trace nodes are not done:"
     return head + "".join(f"\n  {line}" for line in total.waits[:MAX_LINES]) + more

@@ -23,6 +23,7 @@ from nadi.pdes.core.packet import bytes_sent, packets_sent
 from nadi.pdes.core.rows.run import Counters
 from nadi.pdes.npu.trace import KIND_SEND
 from nadi.pdes.reuse import Records
+from nadi.pdes.reuse.observed_buffers import ObservedBuffers
 from nadi.pdes.reuse.replay import Replay
 from nadi.pdes.reuse_kernels import periods, quiescent
 from nadi.pdes.reuse_kernels.periods import Continuation, Period
@@ -50,8 +51,7 @@ def may_recur(sim: Simulation) -> bool:
         and len(sim.lps) == sim.layout.lps
         and settings.fidelity.model.has_packets
         and settings.flow_groups is None
-        and settings.switch is None  # buffers and pauses are not in it
-        and settings.congestion_control.update is None
+        and "telemetry" not in settings.congestion_control.signals  # which names times and bytes since the begin
         and settings.faults.never_change
         and settings.queue_pairs == "pair"
         and not settings.load_balancing.remembers
@@ -94,6 +94,7 @@ class Notes:
     counts: list[Int64]  # by LP: counters then
     links: list[Any]  # by LP: rows of the outgoing links then
     dropped: list[Int64]  # by LP: dropped packets by link then
+    buffers: list[ObservedBuffers]  # by LP: what its shared buffers had counted then
     reuse: dict[str, int]  # counts of the records then
     recorded: list[tuple[int, int]]  # by LP: blocks of flow records that it had
 
@@ -151,6 +152,7 @@ class Recurrence:
         self._noted: Notes | None = None
         self._hops = self._tries = 0
         self._records_flows = [int(lp.world.net.const.record_flows) for lp in sim.lps]
+        self._control = sim.settings.congestion_control.state
         self._tolerance = sim.settings.fast_forward
         self._tick_ps = max(1, sim.settings.tick_ps)
         self._steady = Steady()
@@ -261,7 +263,9 @@ class Recurrence:
             quiescent.find_windows(lp.address, self._parents, lp.row_ptr, low, last)
             words = np.zeros(_room(lp.world, slots, low, last), np.int64)
             count = quiescent.write_state(lp.address, moment_ps, slots, low, last, words)
-            resting = quiescent.words_at_rest(lp.world, moment_ps, self._forgotten_ps) if count >= 0 else None
+            resting = None
+            if count >= 0:
+                resting = quiescent.words_at_rest(lp.world, self._control, moment_ps, self._forgotten_ps)
             if resting is None or lp.world.net.ctl.is_disturbed:
                 return None
             words = np.append(words[:count], resting)
@@ -303,6 +307,7 @@ class Recurrence:
             [words_of(lp.world.net.count).copy() for lp in lps],
             [lp.world.net.tx[: len(lp.part.links)].copy() for lp in lps],
             [lp.world.net.tx_dropped.copy() for lp in lps],
+            [ObservedBuffers.of(lp.world) for lp in lps],
             self._records.counts(),
             [(len(lp.flows_out), len(lp.flows_in)) for lp in lps],
         )
@@ -396,10 +401,11 @@ class Recurrence:
             own.sent_bytes += repeated * (bytes_sent(own.sent_bytes) - bytes_sent(before.sent_bytes))
             own.sent_packets += repeated * (packets_sent(own.sent_packets) - packets_sent(before.sent_packets))
             net.tx_dropped[:] += repeated * (net.tx_dropped - noted.dropped[i])
+            noted.buffers[i].repeat(lp.world, repeated, noted.length_ps)
             if isinstance(lp.replay, Replay):
                 lp.replay.repeat(repeated, noted.length_ps, following.of_group)
                 lp.replay.go_forward(shift_ps, repeated * steps, repeated * following.of_group)
-            quiescent.go_forward(lp.world, shift_ps, repeated * steps, self._slots[i])
+            quiescent.go_forward(lp.world, self._control, shift_ps, repeated * steps, self._slots[i])
             periods.go_forward(
                 lp.address, shift_ps, moment.low[i], moment.high[i], self._slots[i], repeated * steps,
                 repeated * following.of_slot,

@@ -4,6 +4,7 @@ import functools
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nadi.pdes.core import Int64, Rows
 from nadi.pdes.core import state as s
@@ -11,6 +12,7 @@ from nadi.pdes.core.algorithms import FREE
 from nadi.pdes.core.declared import DeclaredArray, rows_by, saved_arrays
 from nadi.pdes.core.jit import inline, kernel
 from nadi.pdes.core.rows import Rest, Row, RowsOf, Word, WordKind
+from nadi.pdes.core.rows.network import CongestionState
 from nadi.pdes.npu.endpoints import ENDS, NOTICED, POSTS, RUNS, STARTS
 from nadi.pdes.reuse_kernels.domains import INSIDE
 
@@ -250,13 +252,14 @@ def _resting() -> list[tuple[DeclaredArray, list[tuple[str, Word]]]]:
     return [(each, words) for each, words in found if words]
 
 
-def words_at_rest(world: s.World, moment_ps: int, forgotten_ps: int) -> Int64 | None:
+def words_at_rest(world: s.World, control: type[Row], moment_ps: int, forgotten_ps: int) -> Int64 | None:
     """Return words that are equal for moments with equal futures; None if something is under way.
 
     Those that may differ a little where a state recurs only nearly, times and counts of ties, have APPROXIMATE added.
 
     Args:
         world: State of the LP (`World`).
+        control: Rows of queue pairs' congestion control (a CongestionState).
         moment_ps: Time in ps to which times are relative.
         forgotten_ps: Age in ps from which times at ports no longer matter.
     """
@@ -281,12 +284,21 @@ def words_at_rest(world: s.World, moment_ps: int, forgotten_ps: int) -> Int64 | 
     for each, words in _resting():
         rows = _plain(each.of(world))
         for name, word in words:
-            values = rows[name]
+            values = rows[name].reshape(-1)
             found[word.rest].append(values != word.begins if word.rest is Rest.BEGINS else values)
     begins, same, future, recent = (found[rest] for rest in (Rest.BEGINS, Rest.SAME, Rest.FUTURE, Rest.RECENT))
     if np.concatenate(begins).any():
         return None
-    same += [world.nvlink.started, *(_ties(rows, moment_ps, forgotten_ps) for rows in (nodes, _plain(net.port_ties)))]
+    ports, draws = _plain(net.port_ties), _plain(net.mark_draws)
+    counted = (nodes, "ties", "last_tie_ps"), (ports, "ties", "last_tie_ps"), (draws, "draws", "last_draw_ps")
+    same += [world.nvlink.started, *(_recent_counts(*each, moment_ps, forgotten_ps) for each in counted)]
+    if net.hooks.congestion_control != 0:
+        oldest_ps = max(forgotten_ps, int(net.const.base_rtt_ps))
+        which, states = _controlled(world, control)
+        same += _control_words(states[which], pairs["una"][which], control, moment_ps, oldest_ps)
+        notified_ps = (receivers["nak_sent"] >> 1) * (receivers["key"] != FREE)
+        ages_ps = np.minimum(moment_ps - notified_ps, int(net.const.cnp_interval_ps))
+        same.append(np.where(notified_ps > 0, ages_ps + APPROXIMATE, 0))
     times = _since(np.concatenate(future), moment_ps, -1), _since(np.concatenate(recent), moment_ps, -forgotten_ps)
     return np.concatenate([*same, *times])
 
@@ -301,18 +313,53 @@ def _since(times_ps: Int64, moment_ps: int, oldest_ps: int) -> Int64:
     return np.where(times_ps < s.INF, np.maximum(times_ps - moment_ps, oldest_ps) + APPROXIMATE, s.INF)
 
 
-def _ties(rows: Rows, moment_ps: int, forgotten_ps: int) -> Int64:
-    """Return the ties that nodes or ports, rows of `NodeCounts` or `PortTies`, have had and not forgotten."""
-    age_ps = moment_ps - rows["last_tie_ps"]
+def _recent_counts(rows: Rows, count: str, last_ps: str, moment_ps: int, forgotten_ps: int) -> Int64:
+    """Return what nodes or ports count and have not forgotten: words `count`, and `last_ps` of the latest, of rows."""
+    age_ps = moment_ps - rows[last_ps]
     lasts = age_ps <= forgotten_ps
-    return np.concatenate([rows["ties"] * lasts, age_ps * lasts]) + APPROXIMATE
+    return np.concatenate([rows[count] * lasts, age_ps * lasts]) + APPROXIMATE
 
 
-def go_forward(world: s.World, shift_ps: int, added_rows: Int64, slots: Int64) -> None:
+def _controlled(world: s.World, control: type[Row]) -> tuple[Int64, Any]:
+    """Return the queue pairs that congestion control handles, and all of its rows as rows of the algorithm."""
+    pairs = _plain(world.qps.qp)[: int(world.net.ctl.queue_pairs)]
+    return np.flatnonzero(pairs["controlled"]), _plain(world.qps.cc).view(control.dtype).view(np.ndarray)
+
+
+def _control_words(rows: Any, una: Int64, control: type[Row], moment_ps: int, oldest_ps: int) -> list[Int64]:
+    """Return what congestion control knows of queue pairs, its `rows`, whose first packets not acknowledged are `una`.
+
+    Times that the algorithm declares as `recent` matter no longer if they are older than oldest_ps.
+    """
+    found = []
+    for name, word in control.declared.items():
+        if name in CongestionState.declared and word.kind is not WordKind.FLOAT and name != "window_packets":
+            continue  # words of messages, which are over; `next_send_ps` has its own `rest`
+        values = np.ascontiguousarray(rows[name]).view(np.int64)
+        if word.kind is WordKind.TIME:
+            # other times of the past matter as they are: an algorithm makes up for its timers later
+            earliest = {Rest.FUTURE: -1, Rest.RECENT: -oldest_ps - 1}.get(word.rest, -s.INF)
+            values = np.where(_are_times(values, word), np.maximum(values - moment_ps, earliest), values)
+        elif word.kind is WordKind.SEQUENCE:
+            values = np.where(values >= 0, values - una, values)
+        found.append(values.reshape(-1))
+    return found
+
+
+def _are_times(values: Int64, word: Word) -> NDArray[np.bool_]:
+    """Return which values of a word of congestion control are times: far before or after any run it names none.
+
+    Nor does 0 where only the future matters.
+    """
+    return np.asarray((np.abs(values) < s.INF >> 1) & ((values != 0) | (word.rest is not Rest.FUTURE)))
+
+
+def go_forward(world: s.World, control: type[Row], shift_ps: int, added_rows: Int64, slots: Int64) -> None:
     """Let all times of an LP be later at a quiescent moment, and trace rows that its words name further.
 
     Args:
         world: State of the LP (`World`), which the function changes.
+        control: Rows of queue pairs' congestion control (a CongestionState).
         shift_ps: Time in ps by which everything is later.
         added_rows: int64[NPUs], added trace rows of each NPU.
         slots: int64[NPUs], number of group slots of each NPU.
@@ -332,6 +379,16 @@ def go_forward(world: s.World, shift_ps: int, added_rows: Int64, slots: Int64) -
         for name, word in each.kind.declared.items():
             if not word.is_built:
                 _go_forward(array[name], word.kind, word.plus, shift_ps, added)
+    if world.net.hooks.congestion_control == 0:
+        return
+    which, states = _controlled(world, control)
+    for name, word in control.declared.items():
+        if name not in CongestionState.declared and word.kind is WordKind.TIME:
+            values = states[name]
+            values[which] += shift_ps * _are_times(values[which], word)
+    receivers = world.qps.rxqp
+    # bit 0 is another field, and 0 in the others says that there was no notification
+    receivers.nak_sent[(receivers.nak_sent >> 1 > 0) & (receivers.key != FREE)] += shift_ps << 1
 
 
 def _go_forward(values: Any, kind: WordKind | None, plus: int, shift_ps: int, added: Int64 | None) -> None:

@@ -114,6 +114,7 @@ def incasts(bytes_each=60_000):
 
 
 PAUSING = {"buffer_bytes": 220_000, "pfc_alpha": 1.0, "ecn_kmin_bytes": 1000, "ecn_kmax_bytes": 8000}
+LANES = pdes.wire.CreditSwitch(virtual_lanes=4, lane_buffer_bytes=2500, lane_weights=(1, 20, 40, 80), high_lanes=1)
 DROPPING = {"buffer_bytes": 12_000, "pfc": False, "pfc_alpha": 0.5}
 DROPPING |= {"ecn_kmin_bytes": 500, "ecn_kmax_bytes": 2000, "ecn_pmax": 0.5}
 CONTROLS = {
@@ -167,7 +168,7 @@ RESENT = {"rto_ps": 60 * US, "max_retries": 1000}
 
 
 def switched(program=None, spec=WIDE, switch=None, **settings):
-    shared = pdes.SharedBuffer(**(PAUSING | (switch or {})))
+    shared = None if "credits" in settings else pdes.SharedBuffer(**(PAUSING | (switch or {})))
     return packets(build(spec), program or incasts(30_000), chosen(switch=shared, **settings))
 
 
@@ -532,6 +533,7 @@ def runs():
         "cut through in five LPs, two threads": partial(divided, "cut_through", parts=5, threads=2),
         "ties in LPs of one node": partial(divided, "ties", "each node alone"),
         "RoCE in three LPs": partial(divided, "roce"),
+        "credits in three LPs": partial(divided, "credits_of_lanes"),
         "jobs": sharing,
         "jobs in three LPs": partial(sharing, parts=3),
         "jobs, whole": partial(whole, "analytical", jobs_of, RAILS),
@@ -565,6 +567,8 @@ def runs():
         ),
         "strict classes": partial(switched, p2p_class=1, queue_samples=64, logged_pauses=50),
         "weighted classes": partial(switched, switch={"class_weights": (1, 3)}, p2p_class=1),
+        "credits, four lanes": partial(switched, credits=LANES, p2p_class=2, queue_samples=16),
+        "credits, link down": partial(faulty, "uplink", 3, 9, credits=LANES),
         "headroom too small": partial(switched, switch={"pfc_headroom_bytes": 600, "buffer_bytes": 30_000}, **RESENT),
         "shared buffer that drops": partial(switched, switch=DROPPING, window_bytes=4000, **RESENT),
         "shared buffer that trims": partial(

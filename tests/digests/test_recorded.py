@@ -29,6 +29,7 @@ def test_nothing_else_is_recorded():
         ("cut through in five LPs, two threads", "matrix, cut_through"),
         ("ties in LPs of one node", "matrix, ties"),
         ("RoCE in three LPs", "matrix, roce"),
+        ("credits in three LPs", "matrix, credits_of_lanes"),
         ("asked in two processes", "matrix, asked"),
         ("sprayed in two processes", "matrix, sprayed"),
     ],

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from nadi.pdes import Settings, SharedBuffer
 from nadi.pdes.network.balancing import balancing
 from nadi.pdes.network.disciplines import discipline, names
+from nadi.pdes.wire import CreditSwitch
 from nadi.topologies import GraphBuilder
 from nadi.workload import CollectiveSettings
 from tests.fabric import naive
@@ -23,8 +24,10 @@ SWITCH = {
 
 
 def settings_of(switch=None, **chosen):
-    shared = None if switch is None else SharedBuffer(**(SWITCH | switch))
-    return Settings(**({"cnp_interval_ps": 0, "nvlink_framing": False} | chosen), switch=shared)
+    chosen = {"cnp_interval_ps": 0, "nvlink_framing": False} | chosen
+    if switch is not None and "virtual_lanes" in switch:
+        return Settings(**chosen, credits=CreditSwitch(**switch))
+    return Settings(**chosen, switch=None if switch is None else SharedBuffer(**(SWITCH | switch)))
 
 
 def run_naive(graph, program, settings, *, window=50, rto_ps=0, control=None, simulator=naive.Simulator):
@@ -83,7 +86,11 @@ class Flows(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """All of a random run; it prints in a few lines. control: signals and first pace of a congestion control, or ()."""
+    """All of a random run; it prints in a few lines.
+
+    switch: keys of the shared buffer, or of credits where it names a buffer of lanes; control: signals and first pace
+    of a congestion control, or ().
+    """
 
     network: Network
     flows: Flows
@@ -209,6 +216,30 @@ def scenarios(draw, *, pfc, trim=False, controlled=False, selective=False, adapt
     return Scenario(
         network, draw(flows(graph.npus, collectives=two, most_bytes=most_bytes)), switch, chosen, control, lps
     )
+
+
+@st.composite
+def credit_scenarios(draw):
+    """Links with credits, most with little room, so that lanes wait for credits."""
+    adaptive = draw(st.booleans())
+    network = draw(leaf_spines(uneven=True) if adaptive else networks)
+    lanes, mtu = draw(st.integers(1, 8)), draw(st.sampled_from([256, 512, 1000]))
+    unit = draw(st.sampled_from([1, 32, 64, 300]))
+    rules = {"virtual_lanes": lanes, "credit_unit_bytes": unit, "credit_frame_bytes": draw(st.sampled_from([1, 8, 84]))}
+    least = -(-(mtu + 82) // unit) * unit
+    rules["lane_buffer_bytes"] = draw(st.sampled_from([0, least, 2 * least, 5 * least + unit - 1]))
+    rules["credit_return_bytes"] = draw(st.sampled_from([0, 0, 2000]))
+    rules["lane_weights"] = draw(st.sampled_from([(), (1, 2, 3, 4, 5, 6, 7, 8)[:lanes], (80, 40, 20, 1) * 2]))
+    rules["lane_weights"] = rules["lane_weights"][:lanes]
+    rules["high_lanes"] = draw(st.integers(0, lanes - 1))
+    rules["high_limit_bytes"] = draw(st.sampled_from([0, 3000, 65536]))
+    chosen = {"mtu_bytes": mtu, "seed": draw(st.integers(0, 2**31)), "p2p_class": draw(st.integers(0, lanes - 1))}
+    chosen["window_bytes"] = draw(st.sampled_from([0, 4000, 50_000]))
+    if adaptive:
+        chosen |= {"load_balancing": balancing("adaptive"), "selective_repeat": True, "reorder_packets": 0}
+    control = (("rtt",), draw(st.sampled_from([0.0, 1.0, 1.7]))) if draw(st.booleans()) else ()
+    posted = draw(flows(network.npus, collectives=lanes > 1, most_bytes=40_000))
+    return Scenario(network, posted, rules, chosen, control, draw(st.sampled_from([1, 1, 2, 3])))
 
 
 SIGNALS = (

@@ -7,7 +7,7 @@ import pytest
 
 from nadi.pdes import RunError, build_world, run
 from nadi.pdes.outcomes.outcome import settled
-from tests.fabric import naive
+from tests.fabric import naive, naive_credits
 from tests.fabric.control import Twin
 from tests.pdes import compare as plain
 from tests.pdes.naive import GaveUpError
@@ -16,8 +16,9 @@ ONLY_THERE = {"resume_frames", "headroom_dropped"}
 COLUMNS = ("buffered_bytes", "marked_packets", "trimmed_packets", "pause_frames", "paused_ps")
 
 
-def by_hand(graph, program, settings, known, simulator=naive.Simulator):
+def by_hand(graph, program, settings, known, simulator=None):
     """The reference with the window and the timeout that the engine settled."""
+    simulator = simulator or (naive_credits if settings.credits else naive).Simulator
     window = known["window_packets"]
     control = None
     if settings.congestion_control.update:

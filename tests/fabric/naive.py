@@ -36,6 +36,7 @@ class Link(plain.Link):
         self.most_waiting = 0
         self.ecn_marked = self.trimmed = self.pauses = self.resumes = 0
         self.headroom_dropped = 0
+        self.draws = self.last_draw = 0  # of marks
 
     def obey(self, frame, now):
         assert self.paused[frame.cls] != frame.is_pause, f"link {self.number}: no alternation of pause and resume"
@@ -237,7 +238,11 @@ class Switch:
             return False
         bound = int(float(int(4294967296 * self.rules.ecn_pmax) * (waiting - low)) / (high - low))
         port = sorted(self.out).index(link.number)
-        return plain.mix3(self.sim.settings.seed + ECN_SALT, port, link.tx_packets) < bound
+        if self.sim.now - link.last_draw > self.sim.tie_pause:
+            link.draws = 0
+        link.last_draw = self.sim.now
+        link.draws += 1
+        return plain.mix3(self.sim.settings.seed + ECN_SALT, port, link.draws) < bound
 
     # Invariants
 
@@ -427,7 +432,7 @@ class Simulator(plain.Simulator):
     def activate(self, npu, pair):
         if pair.window == 0:  # new
             pair.number = len(npu.pairs)
-            pair.cls = int(self.settings.p2p_class == 1 and pair.group == plain.P2P_GROUP)
+            pair.cls = self.settings.p2p_class if pair.group == plain.P2P_GROUP else 0
             pair.window = self.window
             if self.control is not None:
                 pair.control = self.control()

@@ -208,13 +208,11 @@ def test_marks_are_certain_from_kmax_on():
 
 def test_marks_between_the_thresholds_are_as_likely_as_said():
     sim = incast({"ecn": True, "ecn_kmin_bytes": 1000, "ecn_kmax_bytes": 3000, "ecn_pmax": 0.2})
-    switch, link = sim.switches[3], SimpleNamespace(number=5, rate_bps=50 * 10**9, tx_packets=0)
+    switch, link = sim.switches[3], SimpleNamespace(number=5, rate_bps=50 * 10**9, draws=0, last_draw=0)
 
     def share(waiting):
-        marks = 0
-        for link.tx_packets in range(4000):
-            marks += switch.marks(link, waiting)
-        return marks / 4000
+        link.draws = 0
+        return sum(switch.marks(link, waiting) for _ in range(4000)) / 4000
 
     assert share(2000) == 0.0
     assert share(6000) == 1.0

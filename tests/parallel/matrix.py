@@ -11,6 +11,7 @@ from nadi.pdes import Settings, SharedBuffer, build_world, fidelity, run
 from nadi.pdes.network import balancing
 from nadi.pdes.nic import congestion
 from nadi.pdes.parallel import Layout, Processes, run_divided
+from nadi.pdes.wire import CreditSwitch
 from nadi.simulation.assembly import engine_inputs
 from nadi.topologies import build
 from nadi.topologies.endpoints import with_aggregators_of
@@ -167,6 +168,13 @@ def roce():
     )
     chosen = settings(switch=buffer, congestion_control=congestion.control("dcqcn"), p2p_class=1, window_bytes=24_000)
     return Case(graph, traces.program(), chosen, {})
+
+
+def credits_of_lanes():
+    """Incasts over links with credits for few packets: lanes of different weights that wait for buffers."""
+    case = roce()
+    rules = CreditSwitch(virtual_lanes=4, lane_buffer_bytes=2500, lane_weights=(1, 20, 40, 80), high_lanes=1)
+    return case._replace(settings=settings(credits=rules, p2p_class=3, window_bytes=24_000))
 
 
 def sprayed():
@@ -338,6 +346,7 @@ CASES = {
         permutation,
         symbolic,
         roce,
+        credits_of_lanes,
         sprayed,
         adaptive,
         phases,

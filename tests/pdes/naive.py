@@ -243,7 +243,7 @@ class Simulator:
     def in_order(self, node, arrivals):
         """Arrivals, each with the number of its link in front, in the order in which they act."""
         rule = self.settings.load_balancing.pick is not None and self.has_choice(node)
-        if node < len(self.npus) or rule or self.settings.switch is not None:
+        if node < len(self.npus) or rule or self.settings.has_port_queues:
             return self.ties[node].in_order(self.now, arrivals)
         ports = defaultdict(list)  # the ports of the switch do not depend on each other
         for arrival in arrivals:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nadi.pdes import Settings, build_world, run
 from nadi.pdes.core import state as s
 from nadi.pdes.core.jit import rows_of
-from nadi.pdes.core.packet import LINK_BITS, bytes_sent
+from nadi.pdes.core.packet import LINK_BITS, bytes_sent, header
 from nadi.pdes.core.rows.network import FlowIn, FlowOut, Message, PacketRecord, QueuePair, Receiver
 from nadi.pdes.core.rows.npu import Instance, LaneState
 from nadi.pdes.workers import SingleProcess, WorkerPool
@@ -149,7 +149,7 @@ def test_a_port_of_a_switch_is_a_list_with_a_limit(packets, limit):
     for src, gap_ns, size in packets:
         start = free[src] + gap_ns * 1000
         free[src] = start + 80 * size
-        kernels.inject(world.net, int(world.net.out_ptr[src]), start, 3 | src << 20 | size << 40)
+        kernels.inject(world.net, int(world.net.out_ptr[src]), start, header(3, src, size, 0))
         at = free[src] + 500_000
         arrivals.append((at, int(graph.out_links(src)[0]), size))
     busy = sent = dropped = 0

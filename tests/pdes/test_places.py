@@ -11,6 +11,7 @@ from nadi.inputs import limits as quantities
 from nadi.pdes import LinkFault, NpuFault, Settings, SharedBuffer, build_world, fidelity, run
 from nadi.pdes.network.balancing import balancing
 from nadi.pdes.nic.congestion import control
+from nadi.pdes.wire import CreditSwitch
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.simulation.network_settings import network_settings
@@ -38,6 +39,7 @@ SETTINGS = {
     "drops": {"queue_limit_bytes": 4000, "rto_ps": 20_000_000},
     "cut through": {"cut_through": True},
     "pauses and marks": {"switch": SharedBuffer(**BUFFER, pfc_alpha=0.01), "congestion_control": control("dcqcn")},
+    "credits": {"credits": CreditSwitch(virtual_lanes=2, lane_buffer_bytes=9000), "p2p_class": 1},
     "trims": {
         "switch": SharedBuffer(**BUFFER | {"buffer_bytes": 20_000}, pfc=False, trimming=True),
         "congestion_control": control("nscc"),

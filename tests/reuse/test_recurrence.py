@@ -20,7 +20,7 @@ from tests.features.restarting import often
 from tests.parallel.fingerprint import differing, outcome
 from tests.parallel.test_cuts import checkpoints_of
 from tests.pdes.cases import Traces
-from tests.reuse.test_replay import GROUPS, IGNORED, SETTINGS, both, program_of
+from tests.reuse.test_replay import GROUPS, IGNORED, SETTINGS, SHARED, both, program_of, settings_with
 
 TURNS = 12
 
@@ -70,6 +70,56 @@ def test_micro_batches_of_a_pipeline(tag_by_turn):
     assert found.simulated_hops < 0.7 * found.counters["packet_hops"]
 
 
+# Buffers, marks, rates and windows belong to the state, but for telemetry, which names times and bytes since the begin.
+CONTROLLED = {
+    "shared buffers": (SHARED, 15),
+    "dcqcn": (SHARED | {"congestion_control": "dcqcn"}, 15),
+    "timely": ({"congestion_control": "timely"}, 15),
+    "swift": ({"congestion_control": "swift"}, 10),
+    "drops": (SHARED | {"buffer": "300kB", "pfc": False}, 15),
+    "hpcc": (SHARED | {"congestion_control": "hpcc"}, 0),
+}
+
+
+@pytest.mark.parametrize("name", CONTROLLED)
+def test_micro_batches_with_buffers_and_congestion_control(name):
+    network, periods = CONTROLLED[name]
+    found = both(*program_of(pipeline(24)), settings_with(**network))
+    assert periods <= found.reuse["repeated_periods"] <= 24 * (periods > 0)
+
+
+def oversubscribed(**network):
+    """Return what `both` takes of a pipeline whose messages share two cables of one spine."""
+    graph, program = on_leaves(pipeline(24), OVERSUBSCRIBED)
+    return graph, program, replace(settings_with(**SHARED | network), nvlink_framing=False)
+
+
+def test_marks_and_queues_of_periods_are_counted():
+    case = oversubscribed(ecn=True, ecn_kmin="20kB", ecn_kmax="200kB", ecn_pmax=0.2)
+    found, wanted = both(*case), run(build_world(*case))
+    assert found.reuse["repeated_periods"] >= 2
+    assert found.counters["marked_packets"] == wanted.counters["marked_packets"] > 1000
+    # over time they are those of the noted period, to a column
+    for name, how in ("bytes", np.maximum), ("packets", np.add):
+        of_links = []
+        for results in (found, wanted):
+            rows = results.queues if name == "bytes" else results.marks
+            of_link = np.zeros(case[0].links, np.int64)
+            how.at(of_link, rows["link"], rows[name])
+            of_links.append(of_link)
+            assert rows["time_ps"].max() < results.finish_time_ps
+        assert np.array_equal(*of_links)
+        assert of_links[0].any()
+
+
+def test_pauses_of_periods_are_counted():
+    """Messages of one stage to one host; the buffer holds a part of them."""
+    case = oversubscribed(buffer="3MB")
+    found = both(*case[:2], replace(case[2], tick_ps=1_000_000))
+    assert found.counters["pause_frames"] > 100
+    assert found.reuse["repeated_periods"] >= 2
+
+
 def test_what_differs_ends_the_repetition():
     found = both(*program_of(pipeline(odd_turn=8)), SETTINGS)
     assert 2 <= found.reuse["repeated_periods"] < 8
@@ -97,6 +147,14 @@ def test_fabrics_without_domains(spec, rule):
     chosen = replace(SETTINGS, load_balancing=balancing(rule), selective_repeat=rule != "ecmp", nvlink_framing=False)
     found = both(graph, program, chosen)
     assert found.reuse["repeated_periods"] >= RECUR.get((spec.partition(":")[0], rule), 0)
+
+
+OVERSUBSCRIBED = "leaf-spine:npus=16,hosts_per_leaf=8,spines=1,uplinks=2,rate=100Gbps"
+
+
+def on_leaves(traces, spec="leaf-spine:npus=16,hosts_per_leaf=4,spines=2"):
+    graph = build(spec)
+    return graph, build_program(traces.tables(), range(16), 16, GROUPS, ComputeModel("trace"), fabric=graph)
 
 
 def iterations(turns=TURNS):
@@ -198,12 +256,32 @@ def periodic(draw):
     return traces
 
 
+MARKING = SHARED | {"ecn": True, "ecn_kmin": "10kB", "ecn_kmax": "100kB", "ecn_pmax": 0.2}
+NETWORKS = [
+    {},
+    MARKING | {"congestion_control": "dcqcn"},
+    SHARED | {"buffer": "400kB"},
+    {"congestion_control": "swift"},
+    SHARED | {"buffer": "60kB", "pfc": False, "trimming": True, "congestion_control": "nscc"},
+    MARKING | {"buffer": "60kB", "pfc": False},
+    {"switch": "credits", "lane_buffer": "20kB"},
+]
+
+
 @pytest.mark.slow
 @bounded(36)
-@given(periodic(), st.sampled_from([1.0, 1.3]), st.sampled_from([0, 70_000, 1_000_000]))
-def test_random_periods(traces, slowdown, tick_ps):
+@given(
+    periodic(),
+    st.sampled_from([1.0, 1.3]),
+    st.sampled_from([0, 70_000, 1_000_000]),
+    st.sampled_from(NETWORKS),
+    st.booleans(),
+)
+def test_random_periods(traces, slowdown, tick_ps, network, is_oversubscribed):
     assume(any(traces.nodes))
-    found = both(*program_of(traces), replace(SETTINGS, compute_slowdown=slowdown, tick_ps=tick_ps))
+    case = on_leaves(traces, OVERSUBSCRIBED) if is_oversubscribed else program_of(traces)
+    chosen = replace(settings_with(**network), compute_slowdown=slowdown, tick_ps=tick_ps)
+    found = both(*case, replace(chosen, nvlink_framing=chosen.nvlink_framing and not is_oversubscribed))
     target(float(found.reuse["repeated_periods"]))
 
 
@@ -244,15 +322,9 @@ def test_a_period_ends_where_rows_differ():
 NEAR = replace(SETTINGS, nvlink_framing=False, selective_repeat=True)
 
 
-def on_leaves(turns, spec="leaf-spine:npus=16,hosts_per_leaf=4,spines=2"):
-    graph = build(spec)
-    groups = {name: GROUPS[name] for name in "ab"}
-    return graph, build_program(pipeline(turns).tables(), range(16), 16, groups, ComputeModel("trace"), fabric=graph)
-
-
 @pytest.mark.parametrize("rule", ["adaptive", "spray"])
 def test_fast_forward_is_within_its_bound(rule):
-    graph, program = on_leaves(40)
+    graph, program = on_leaves(pipeline(40))
     chosen = replace(NEAR, load_balancing=balancing(rule))
     wanted = run(build_world(graph, program, chosen))
     found = run(build_world(graph, program, replace(chosen, reuse=True, fast_forward=0.01)))
@@ -271,7 +343,7 @@ def test_fast_forward_is_within_its_bound(rule):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_fast_forward_is_the_same_in_several_lps(threads):
-    graph, program = on_leaves(20)
+    graph, program = on_leaves(pipeline(20))
     chosen = replace(NEAR, load_balancing=balancing("spray"), reuse=True, fast_forward=0.01)
     wanted = run(build_world(graph, program, chosen))
     owner = np.where(graph.node_kind == 0, np.arange(graph.nodes) // 8, np.arange(graph.nodes) % 2)

@@ -85,29 +85,46 @@ class Gate(
     # is what this switch has asked of the other end, since `in_bytes` of the class would exceed its threshold. What
     # arrives until the request takes effect is counted in `held_bytes`, at most `headroom_bytes` (IEEE 802.1Qbb, annex
     # O: two propagation times, and the packets that both ends may just have begun).
-    mask = word("flags", "non-empty queues")
-    paused = word("flags", "data classes that the other end has paused")
-    queued_bytes = word("bytes", "bytes that wait, by data class", many=2)
+    mask = word("flags", "non-empty queues", rest="begins")
+    paused = word(
+        "flags", "data classes that the other end has paused, or virtual lanes without credits", rest="begins"
+    )
+    queued_bytes = word("bytes", "bytes that wait, by data class; with credits all of them in the first", many=2)
     longest_bytes = word("bytes", "maximum of the bytes that waited, both classes")
     queues = word("packed_local", "first record | place behind the last << 32", many=5)
     place = word("count", "index in the node's list of ports with packets that wait")
     in_bytes = word("bytes", "shared bytes that came in over the reverse link and have not left, by data class", many=2)
     held_bytes = word("bytes", "likewise, bytes in the headroom", many=2)
-    asked = word("flags", "data classes that the other end was asked to pause")
+    asked = word("flags", "data classes that the other end was asked to pause", rest="begins")
     headroom_bytes = word("bytes", "headroom of each class")
     marked_packets = word("count", "packets sent with a congestion mark")
-    pause_frames = word("count", "pause frames sent")
+    pause_frames = word("count", "pause frames, or frames that return credits, sent")
     trimmed_packets = word("count", "packets cut to their headers")
-    paused_ps = word("duration", "total time for which a class was paused")
+    paused_ps = word("duration", "total time for which a class was paused, or a lane without credits")
     since_ps = word("time", "begin of the pause, by data class", many=2)
-    discipline = word("packed", "the switch discipline's own, as its file defines (pdes/network/disciplines)", many=4)
-    trimmed_turn = word("count", "trimmed packets sent since the last data packet, while data waited")
+    discipline = word(
+        "packed", "own words of the discipline (pdes/network/disciplines), or of the arbitration", many=4, rest="same"
+    )
+    trimmed_turn = word("count", "trimmed packets sent since the last data packet, while data waited", rest="same")
+
+
+class VirtualLane(Row, words=8):
+    """A virtual lane of a link with credits, at its sending end; then the port's queues of control (pdes/network)."""
+
+    # `free_units` is of the buffer at the other end, `held_units` and `owed_units` of the own one, for what comes over
+    # the reverse link. Without faults, the buffer's size = free_units of the sender + packets and frames on the wire +
+    # held_units and owed_units of the receiver.
+    queue = word("packed_local", "packets for this port: first record | place behind the last << 32")
+    free_units = word("count", "credits: room at the other end of the link that the port may fill", rest="same")
+    held_units = word("count", "credits of the packets in this end's input buffer", rest="begins")
+    owed_units = word("count", "credits of packets that have left it, which are not returned yet", rest="same")
+    since_ps = word("time", "time since which the lane has no credits for a full packet, while that is so")
 
 
 class SwitchBuffer(Row, words=8):
     """The buffer of a switch; by node."""
 
-    used_bytes = word("bytes", "shared bytes in use")
+    used_bytes = word("bytes", "shared bytes in use", rest="begins")
     ports = word("count", "ports with packets that wait")
     asked = word("count", "pauses that are in force")
     shared_bytes = word("bytes", "size of the shared part; 0: no buffer, the switch is one of NVLink")
@@ -118,6 +135,14 @@ class PortTies(Row, words=2):
 
     last_tie_ps = word("time", "time of the last tie")
     ties = word("count", "ties since the last pause without any (Constants.tie_pause_ps)")
+
+
+class MarkDraws(Row, words=2):
+    """Draws of an output port of a switch whether a packet is marked, where its queue is between both thresholds."""
+
+    # a count that begins anew, and not that of packets: the same queues later, or elsewhere, then mark alike
+    last_draw_ps = word("time", "time of the last draw")
+    draws = word("count", "draws since the last pause without any (Constants.tie_pause_ps)")
 
 
 class NodeCounts(Row, words=8):
@@ -260,6 +285,9 @@ class CongestionState(
     words=32,
 ):
     """Congestion-control state of a sending queue pair; an algorithm's own words follow (pdes/nic/congestion)."""
+
+    # In the state of a run at rest an algorithm's own words count as they are, its times since the moment, and its
+    # sequence numbers from the first that is not acknowledged, unless their `rest` says more.
 
     # The transport knows these words alone, whatever the algorithm: how many packets may be unacknowledged, and the
     # pace of the next. An algorithm's own words follow the last of them.

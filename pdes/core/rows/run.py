@@ -94,14 +94,14 @@ class Counters(
     payload_bytes = word("bytes", "payload of completed messages")
     lost_packets = word("count", "dropped packets that errors and failures of links lost")
     marked_packets = word("count", "packets sent with a congestion mark")
-    pause_frames = word("count", "pause frames sent")
+    pause_frames = word("count", "pause frames, or frames that return credits, sent")
     trimmed_packets = word("count", "packets cut to their headers")
     congestion_notifications = word("count", "congestion notifications sent")
 
 
 class Constants(
     Row,
-    words=80,
+    words=88,
 ):
     """Constants of a run."""
 
@@ -184,6 +184,15 @@ class Constants(
     back = word("address", "address of a world of the whole fabric, whose routes acknowledgements take")
     paths = word("count", "entropies of a queue pair, a power of two, where senders choose")
     probes = word("flag", "senders probe paths that they do not use")
+    # of switches with credits (pdes/network/lane_credits.py)
+    lanes = word("count", "virtual lanes of a link")
+    queues = word("count", "queues of a port, those of its virtual lanes and two of control; 0: no credits")
+    credit_bytes = word("bytes", "size of a unit of credit")
+    full_units = word("count", "credits of a full packet")
+    return_units = word("count", "credits that return together while a lane's buffer is not empty")
+    credit_frame_bytes = word("bytes", "size of a frame that returns credits on the wire")
+    high_lanes = word("flags", "virtual lanes of high priority")
+    high_limit_bytes = word("bytes", "bytes of high priority after which waiting low priority has a turn")
 
 
 class ControlParameters(Row, words=16):

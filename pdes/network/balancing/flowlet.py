@@ -15,7 +15,7 @@ from nadi.pdes.network.batch import count_choice
 TITLE = "each burst of a flow at random"
 HAS_FLOWLETS = True
 REMEMBERS = True
-ENDS_MASK = (1 << 40) - 1  # bits of packet word 1 with the destination and source NPU
+ENDS_MASK = (1 << 39) - 1  # bits of packet word 1 with the destination and source NPU
 
 
 @hook

@@ -26,6 +26,7 @@ from nadi.inputs import plug_ins
 from nadi.pdes.core import RunError
 from nadi.pdes.core.plug_ins import module_of as checked_module
 from nadi.pdes.core.rows import Word, WordKind
+from nadi.pdes.core.rows.network import CongestionState
 
 
 class Allowed(NamedTuple):
@@ -96,6 +97,7 @@ class Control:
     update: Callable | None
     signals: frozenset[str]
     values: tuple[float, ...]
+    state: type[CongestionState] = CongestionState  # row of a queue pair, with the algorithm's own words
 
 
 KIND = "congestion control"
@@ -157,4 +159,7 @@ def control(name: str, overrides: Mapping[str, float] | None = None) -> Control:
     for low, high in getattr(module, "ASCENDING", ()):
         if values[low] >= values[high]:
             raise RunError(f"{name}: {low} is {values[low]:g}; expected less than {high}, {values[high]:g}")
-    return Control(name, module.update, frozenset(module.SIGNALS), tuple(values.values()))
+    states = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, CongestionState)]
+    # the class that the file declares; CongestionState itself, which the file may import, is the base of it
+    state = next((kind for kind in states if kind is not CongestionState), CongestionState)
+    return Control(name, module.update, frozenset(module.SIGNALS), tuple(values.values()), state)

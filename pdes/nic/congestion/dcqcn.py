@@ -102,7 +102,7 @@ class DcqcnState(CongestionState, words=32):
     alpha = word("float", "twice the share of the rate that a cut removes")
     alpha_at_ps = word("time", "time of the next decay of alpha, INF never")
     increase_at_ps = word("time", "time at which the timer expires, INF never")
-    cut_at_ps = word("time", "time of the earliest next cut")
+    cut_at_ps = word("time", "time of the earliest next cut", rest="future")
     held = word("flag", "a cut waits until cut_at_ps")
     time_stage = word("count", "T; F + 1 represents all values above F")
     byte_stage = word("count", "BC, likewise")

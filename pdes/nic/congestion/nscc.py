@@ -75,14 +75,14 @@ class NsccState(CongestionState, words=32):
     inc_bytes = word("float", "bytes^2: pending increases, times the window")
     received_bytes = word("bytes", "bytes acknowledged since increases were added")
     achieved_bytes = word("bytes", "bytes acknowledged since the last check of quick adapt")
-    ignored_bytes = word("bytes", "bytes acknowledged since quick adapt acted")
+    ignored_bytes = word("bytes", "bytes acknowledged since quick adapt acted, up to to_ignore_bytes")
     to_ignore_bytes = word("bytes", "bytes in flight when quick adapt acted, whose marks are outdated")
-    qa_end_ps = word("time", "time of the next check of quick adapt; 0 = not begun")
+    qa_end_ps = word("time", "time of the next check of quick adapt; 0 = not begun", rest="future")
     trigger_qa = word("flag", "a packet was lost since quick adapt acted")
     fi_count_bytes = word("bytes", "bytes acknowledged consecutively with a delay near 0")
     increase = word("flag", "the last acknowledgement was a fast increase")
-    last_dec_ps = word("time", "time of the last multiplicative decrease")
-    last_adjust_ps = word("time", "time at which increases were last added after a round trip")
+    last_dec_ps = word("time", "time of the last multiplicative decrease", rest="recent")
+    last_adjust_ps = word("time", "time at which increases were last added after a round trip", rest="recent")
 
 
 own = seen_as(NsccState)
@@ -236,6 +236,17 @@ def quick_adapt(net, params, state, now_ps, is_loss, is_marked, delay_ps, in_fli
 
 
 @inline
+def ignore(state, new_bytes):
+    """Count bytes whose marks are outdated since quick adapt acted.
+
+    Args:
+        state: State of the queue pair (row of `cc`).
+        new_bytes: Newly acknowledged bytes.
+    """
+    state.ignored_bytes = min(state.ignored_bytes + new_bytes, state.to_ignore_bytes)
+
+
+@inline
 def fast_increase(net, params, state, new_bytes, delay_ps):
     """After a window's worth of bytes without delay, grow with every acknowledgement.
 
@@ -247,7 +258,8 @@ def fast_increase(net, params, state, new_bytes, delay_ps):
         delay_ps: Queueing delay of the acknowledged packet in ps.
     """
     if delay_ps < params.fast_increase_delay_ps:
-        state.fi_count_bytes += new_bytes
+        # what a fast increase has begun with no longer counts: a count that only grows would make every state new
+        state.fi_count_bytes += new_bytes * (1 - state.increase)
         # a whole window without queueing: the path is free, so growth need not wait for the next adjustment
         if state.fi_count_bytes > state.cwnd_bytes or state.increase == 1:
             state.cwnd_bytes += new_bytes * params.fi_scale * scaling_a(net, params, state)
@@ -346,7 +358,7 @@ def on_ack(net, params, qp, state, now_ps, new_bytes, is_marked, rtt_ps):
         is_marked: 1 if the acknowledgement echoes a congestion mark, else 0.
         rtt_ps: Round-trip time in ps; -1 = unknown.
     """
-    state.ignored_bytes += new_bytes
+    ignore(state, new_bytes)
     state.received_bytes += new_bytes
     state.achieved_bytes += new_bytes
     # without a round trip there is no delay to act on
@@ -383,7 +395,7 @@ def on_nack(net, params, qp, state, now_ps):
     """
     packet = full_packet_bytes(net)
     update_delay(net, params, state, float(net.const.base_rtt_ps), 1)
-    state.ignored_bytes += packet
+    ignore(state, packet)
     state.trigger_qa = 1
     # a trimmed packet has left the network, so it is no longer in flight; the window shrinks by what could not be
     # carried
@@ -403,7 +415,7 @@ def on_inferred_loss(net, params, state, packets):
         packets: Number of these packets.
     """
     state.cwnd_bytes -= packets * full_packet_bytes(net)
-    state.ignored_bytes += packets * full_packet_bytes(net)
+    ignore(state, packets * full_packet_bytes(net))
     set_cwnd_bounds(net, params, state)
 
 
