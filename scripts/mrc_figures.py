@@ -18,8 +18,8 @@ FAULT_US = 100  # time at which parts fail, when flows have long been at full ra
 MRC = {  # lossy, trimming, sprayed over all ports; the retransmission timeout is the example of mrc_ctl.h
     "switch": "shared-buffer",
     "pfc": False,
-    # Ultra Ethernet 1.0, 3.6.13: with a bandwidth-delay product of 68 KB of a port of 100 Gb/s, marks from 0.2 to 0.8 of
-    # it (thresholds are given at 25 Gb/s), packets are trimmed at 1.0, and the target delay is 0.75 round trips
+    # Ultra Ethernet 1.0, 3.6.13: with a bandwidth-delay product of 68 KB of a port of 100 Gb/s, marks from 0.2 to 0.8
+    # of it (thresholds are given at 25 Gb/s), packets are trimmed at 1.0, and the target delay is 0.75 round trips
     "buffer": "70MB",
     "pfc_alpha": 1 / 1024,
     "trimming": True,
