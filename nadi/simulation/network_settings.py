@@ -63,6 +63,8 @@ def network_settings(
         "queue_samples": QUEUE_SAMPLES,
         "logged_pauses": LOGGED_PAUSES,
     }
+    if network.nic_ports == "all" and network.switch == "credits":
+        raise ConfigError('[network] nic_ports: found "all" with switch = "credits"; expected "one"')
     if not model.has_packets:
         keywords |= _WITHOUT_PACKETS
     if not model.has_headers:  # without packets there are no NVLink flits, so the whole rate is payload
