@@ -87,7 +87,8 @@ def _repeats_selectively(run: EffectContext) -> bool:
     given = network.selective_repeat
     if given == "auto" and network.delivery != "auto":
         return network.delivery == "rud"
-    overtakes = _balancing(network).reorders or network.entropy != wire.FIXED.name
+    several_paths = network.routing != "minimal" or network.entropy != wire.entropy.FIXED.name
+    overtakes = several_paths or _balancing(network).reorders
     return overtakes if given == "auto" else bool(given)
 
 
@@ -130,7 +131,7 @@ CONTROL = Condition("congestion_control", lambda run: run.network.congestion_con
 NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
 CREDITS = Condition("receiver_credits = true", lambda run: run.network.receiver_credits)
 FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
-SPREAD = Condition('an entropy other than "fixed"', lambda run: run.network.entropy != wire.FIXED.name)
+SPREAD = Condition('an entropy other than "fixed"', lambda run: run.network.entropy != wire.entropy.FIXED.name)
 SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
 (ROUTED,) = takes("load_balancing")
 BALANCED = Condition(

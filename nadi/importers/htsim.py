@@ -22,7 +22,7 @@ from nadi.pdes import wire
 from nadi.simulation.run import FinishedRun
 from nadi.terminal import say
 from nadi.topologies import SWITCH, Graph
-from nadi.topologies.builders.htsim import HtsimTree, read_tree
+from nadi.topologies.builders.htsim import HtsimTree, has_tree, read_tree
 from nadi.workload import TraceSet
 from nadi.workload.generators import point_to_point
 
@@ -110,8 +110,9 @@ def _fabric(options: HtsimOptions, nodes: int) -> tuple[Graph, HtsimTree | None]
     """Return the fabric, and its tree if htsim's file or options describe it."""
     if options.topology:
         graph, tree = topologies.build(options.topology), None
-        if topologies.parse_spec(options.topology).get("name") == "htsim":
-            tree = read_tree(str(topologies.parse_spec(options.topology)["path"]), options.topology)
+        spec = topologies.parse_spec(options.topology)
+        if spec.get("name") == "htsim" and has_tree(str(spec["path"])):
+            tree = read_tree(str(spec["path"]), options.topology)
     else:
         graph, tree = topologies.build(_usual_tree(options, options.nodes or nodes)), None
     if graph.npus < nodes or (options.nodes and graph.npus != options.nodes):

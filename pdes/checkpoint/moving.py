@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from nadi.pdes.checkpoint.whole_fabric import Shared, looked_up, put_in_queues, queues_of, walked, words_of_packets
-from nadi.pdes.core import Int64, Rows
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Int64, Rows, state as s
 from nadi.pdes.core.algorithms import FREE, rehash
 from nadi.pdes.core.declared import DeclaredArray, arrays_by, rows_by
 from nadi.pdes.core.packet import class_of, end_of, instance_node, key_owner, link_meta, number_of

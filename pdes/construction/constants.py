@@ -11,15 +11,14 @@ import numpy as np
 from nadi.pdes.construction.fabric import credit_window_bytes, round_trip_ps, rto_ps, tie_pause_ps, window_packets
 from nadi.pdes.construction.layout import Layout, Part, offsets
 from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, CreditSwitch, Settings, SharedBuffer
-from nadi.pdes.core import Graph, Int32, Program, Record, Schedules
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Graph, Int32, Program, Record, Schedules, state as s
 from nadi.pdes.core.jit import row_of
 from nadi.pdes.core.packet import SHARE_UNITS
 from nadi.pdes.core.rows.run import Constants
 from nadi.pdes.fidelity import flow, networks
 from nadi.pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_in, post_by_kind
 from nadi.pdes.messages import coupled, whole
-from nadi.pdes.network import balancing, credit_switch, disciplines, framing, shared_switch, telemetry
+from nadi.pdes.network import balancing, credit_switch, detours, disciplines, framing, shared_switch, telemetry
 from nadi.pdes.network.credit_switch import QUEUES_OF_CONTROL
 from nadi.pdes.network.routing import cell_of_several, make_changes, port_of_several
 from nadi.pdes.nic import (
@@ -31,6 +30,7 @@ from nadi.pdes.nic import (
     rendezvous,
     selective,
     selective_receiver,
+    several_ports,
     transport,
 )
 from nadi.pdes.npu import collective, delivery, endpoints, in_flight, npu_window
@@ -106,13 +106,28 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     return const
 
 
+def reorder_packets(settings: Settings, window: int) -> int:
+    """Return the reordering in packets beyond which a packet counts as lost.
+
+    Args:
+        settings: Settings of the run.
+        window: Packets that a queue pair may have unacknowledged.
+    """
+    if settings.reorder_packets:
+        return settings.reorder_packets
+    # rules that look for broken paths need losses before the timeout: half a window fills about half a round trip,
+    # which is more than paths without long queues differ
+    return max(1, window // 2) if settings.entropy.probes else 2 * s.SELECTIVE_PACKETS
+
+
 def _set_transport(const: Record, graph: Graph, settings: Settings) -> None:
     """Set the constants of queue pairs: windows, timeouts, credits, and how they find losses."""
     const.window_packets = window_packets(graph, settings)
     const.window_fixed = settings.congestion_control.update is None
     const.rto_ps = rto_ps(graph, settings)
     const.carries_send_time = "rtt" in settings.congestion_control.signals
-    const.reorder_packets = settings.reorder_packets or 2 * s.SELECTIVE_PACKETS
+    const.reorder_packets = reorder_packets(settings, int(const.window_packets))
+    const.probes = settings.entropy.probes
     const.by_flight, const.sleek = settings.by_flight, settings.sleek
     if settings.receiver_credits:
         const.credit_window_bytes = credit_window_bytes(graph, settings)
@@ -175,17 +190,20 @@ Hook = Callable[..., Any]
 
 
 def _choices(
-    settings: Settings, control: congestion.Control, *, one_home: bool, one_port: bool, has_domains: bool
+    settings: Settings,
+    control: congestion.Control,
+    *,
+    one_home: bool,
+    one_port: bool,
+    has_domains: bool,
+    has_nics: bool,
 ) -> list[tuple[str, Any, Any]]:
     """Return (word of `Hooks`, whether the run calls it, hook); control: the run's congestion control."""
     # one_home, one_port: whether each NPU has only one. has_domains: whether the fabric has NVLink domains that may be
-    # replayed.
+    # replayed. has_nics: whether some NPU has several NICs, or ports of one.
     ends = settings.fidelity
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
-    is_rate_limited, hooks = control == pacing.RATE_LIMITED, ends.hooks
-    by_message, is_mixed = hooks.act is not None, settings.flow_groups is not None
-    acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
-    has_control = settings.rendezvous_bytes or settings.collectives_in_flight
+    is_rate_limited = control == pacing.RATE_LIMITED
     return [
         ("congestion_control", control.update, control.update),
         ("pace", control.update and not is_rate_limited, pacing.pace),
@@ -194,6 +212,7 @@ def _choices(
         ("notify", "cnp" in control.signals, transport.notify),
         ("telemetry", "telemetry" in control.signals, telemetry.carry),
         ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
+        ("detour", settings.routing.route, settings.routing.route),
         ("shared_switches", settings.switch, shared_switch.shared_switches),
         ("shared_switches", settings.credits, credit_switch.credit_switches),
         ("discipline", pick, pick),
@@ -203,6 +222,28 @@ def _choices(
         ("route", not one_home, cell_of_several),
         ("choose_port", not one_port, port_of_several),
         ("make_changes", settings.faults, make_changes),
+        *_message_choices(settings),
+        ("join", has_domains, enter_domain),
+        ("leave_domain", has_domains, leave_domain),
+        ("paths", settings.entropy.act, paths.steer),
+        ("entropy", settings.entropy.act, settings.entropy.act),
+        ("nic_send", has_nics and settings.spreads_ports, several_ports.nic_send),
+        ("is_acknowledged", ends.acknowledged, endpoints.is_acknowledged),
+        (
+            "first_allowed",
+            settings.has_port_queues or control.update or settings.selective_repeat,
+            pacing.first_allowed,
+        ),
+    ]
+
+
+def _message_choices(settings: Settings) -> list[tuple[str, Any, Any]]:
+    """Return what `_choices` returns, of the hooks for messages and their endpoints."""
+    ends, hooks = settings.fidelity, settings.fidelity.hooks
+    by_message, is_mixed = hooks.act is not None, settings.flow_groups is not None
+    acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
+    has_control = settings.rendezvous_bytes or settings.collectives_in_flight
+    return [
         ("post", by_message, whole.post_whole),
         ("post", is_mixed, post_by_kind),
         ("post", not by_message and (ends.send_latency_ps or ends.acknowledged), endpoints.post_at_ends),
@@ -222,25 +263,16 @@ def _choices(
         ("wait_for_tick", settings.tick_ps, npu_window.wait_for_tick),
         ("post_later", not by_message, endpoints.post_later),
         ("post_later", by_message, whole.post_whole_later),
-        ("join", has_domains, enter_domain),
-        ("leave_domain", has_domains, leave_domain),
-        ("paths", settings.entropy.act, paths.steer),
-        ("entropy", settings.entropy.act, settings.entropy.act),
-        ("is_acknowledged", ends.acknowledged, endpoints.is_acknowledged),
-        (
-            "first_allowed",
-            settings.has_port_queues or control.update or settings.selective_repeat,
-            pacing.first_allowed,
-        ),
     ]
 
 
 def all_hooks() -> list[Hook]:
     """Return every hook that any run may use."""
-    choices = _choices(Settings(), congestion.NO_CONTROL, one_home=True, one_port=True, has_domains=True)
+    choices = _choices(Settings(), congestion.NO_CONTROL, one_home=True, one_port=True, has_domains=True, has_nics=True)
     ours = [hook for _, _, hook in choices]
     controls = [control.update for control in (pacing.RATE_LIMITED, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
+    rules += [detours.detours(name).route for name in detours.names()]
     orders = [disciplines.discipline(name).pick for name in disciplines.names()]
     spreads = [entropy.entropy_rule(name).act for name in entropy.names()]
     moves = [hook for model in networks().values() for hooks in model.hooks for hook in (hooks.act, hooks.settle)]
@@ -255,7 +287,14 @@ def hooks_of(layout: Layout, settings: Settings) -> dict[str, Hook]:
         settings: Settings of the run.
     """
     graph = layout.graph
-    one_way = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
+    one_way = graph.routing.dimensions == 0 and graph.routing.homes_per_npu == 1
     ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)
-    choices = _choices(settings, layout.control, one_home=one_way, one_port=ports <= 1, has_domains=layout.replays)
+    choices = _choices(
+        settings,
+        layout.control,
+        one_home=one_way,
+        one_port=ports <= 1,
+        has_domains=layout.replays,
+        has_nics=has_several_nics(graph),
+    )
     return {name: hook for name, is_called, hook in choices if is_called}

@@ -12,6 +12,7 @@ from nadi.pdes.core import Bools, Int64, Setting, setting
 from nadi.pdes.core.rows import INF
 from nadi.pdes.fidelity import Fidelity, flow
 from nadi.pdes.network.balancing import ECMP, Balancing
+from nadi.pdes.network.detours import MINIMAL, Detours
 from nadi.pdes.network.disciplines import STRICT, Discipline, discipline
 from nadi.pdes.nic.congestion import NO_CONTROL, Control
 from nadi.pdes.nic.entropy import FIXED, EntropyRule
@@ -106,6 +107,17 @@ def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
     return sets
 
 
+class TierBuffer(NamedTuple):
+    """What differs at the switches of one kind, by the word of their names; None = as at all others."""
+
+    word: str  # "leaf" of the switches "leaf 0", "leaf 1", ...
+    buffer_bytes: int | None = None
+    pfc_headroom_bytes: int | None = None
+    ecn_kmin_bytes: int | None = None
+    ecn_kmax_bytes: int | None = None
+    ecn_pmax: float | None = None
+
+
 @dataclass(frozen=True)
 class SharedBuffer:
     """Switches whose ports share a buffer (docs/explanation/fabric.md).
@@ -149,6 +161,9 @@ class SharedBuffer:
     # (rate in bit/s, kmin and kmax in bytes, pmax) of links of exactly that rate, in place of the keys without rate
     ecn_by_rate: tuple[tuple[int, int, int, float], ...] = setting(
         (), "ecn_kmin, ecn_kmax and ecn_pmax of links of exactly some rates, by rate", "none"
+    )
+    tiers: tuple[TierBuffer, ...] = setting(
+        (), "keys of buffer, headroom and ECN that differ by the word of a switch's name", "none"
     )
 
     def __post_init__(self) -> None:
@@ -246,6 +261,10 @@ class Settings:
     load_balancing: Balancing = setting(
         ECMP, "load balancing of switches over equal-cost links: `nadi net controls` lists the rules"
     )
+    routing: Detours = setting(
+        MINIMAL,
+        "paths of packets through switches: shortest, or by way of other groups: `nadi net controls` lists them",
+    )
     flowlet_gap_ps: int = setting(50_000_000, "gap between packets after which a flow may take another link")
     selective_repeat: bool | None = setting(
         None, "retransmit only lost packets, not all packets after them; auto: where packets may overtake", "auto"
@@ -267,6 +286,11 @@ class Settings:
         "docs/explanation/fabric.md lists the rules",
     )
     paths: int = setting(64, "number of entropies of a queue pair, a power of two")
+    nic_ports: str = setting(
+        "one",
+        "ports that a queue pair uses of a NIC with several: one of them; or all, each packet the one that its entropy "
+        "names",
+    )
     seed: int = setting(1, "seed of all hashed choices: ECMP and the order of simultaneous events")
     concurrent_collectives: bool = setting(False, "let collectives of one group run concurrently on an NPU")
     one_at_a_time: bool = setting(
@@ -319,6 +343,21 @@ class Settings:
             object.__setattr__(self, "tick_ps", 0)
 
     @property
+    def has_port_queues(self) -> bool:
+        """Whether switches hold packets in queues at their ports: they share buffers, or links have credits."""
+        return self.switch is not None or self.credits is not None
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether packets of a queue pair may overtake each other, since they take different paths."""
+        return self.load_balancing.reorders or self.routing.reorders or self.entropy.act is not None
+
+    @property
+    def spreads_ports(self) -> bool:
+        """Whether packets of a queue pair take all ports of a NIC that has several."""
+        return self.nic_ports == "all" and self.entropy.act is not None
+
+    @property
     def smallest_bytes(self) -> int:
         """Size of the smallest packet on the wire in bytes."""
         trimmed_bytes = self.switch.trimmed_size_bytes if self.switch else 0
@@ -328,16 +367,6 @@ class Settings:
     def by_flight(self) -> bool:
         """Whether windows count packets in flight."""
         return self.delivery == "rud"
-
-    @property
-    def overtakes(self) -> bool:
-        """Whether packets of a queue pair may overtake each other, since they take different paths."""
-        return self.load_balancing.reorders or self.entropy.act is not None
-
-    @property
-    def has_port_queues(self) -> bool:
-        """Whether switches hold packets in queues at their ports: they share buffers, or links have credits."""
-        return self.switch is not None or self.credits is not None
 
     @property
     def slows_compute(self) -> bool:
@@ -368,6 +397,7 @@ class Settings:
             "send_latency": ends.send_latency_ps,
             "acknowledged": ends.acknowledged,
             "faults": self.faults,
+            "routing": self.routing.route,
         }
         return next((name for name, value in given.items() if value), self.beyond_messages())
 

@@ -8,10 +8,9 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from nadi.pdes.construction.layout import Layout, Part, offsets
 from nadi.pdes.construction.settings import Settings
-from nadi.pdes.core import Array, Graph, Int32, Int64, Program, Record, Rows, Schedules, packet
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Array, Graph, Int32, Int64, Program, Record, Rows, Schedules, packet, state as s
 from nadi.pdes.core.jit import aligned, full, rows_of, zeros
-from nadi.pdes.core.rows.network import Port
+from nadi.pdes.core.rows.network import NicPort, Port
 from nadi.pdes.core.rows.npu import (
     CreditPacer,
     GroupView,
@@ -351,6 +350,27 @@ def credit_pacers(part: Part, graph: Graph, settings: Settings) -> Rows:
     return pacers
 
 
+def nic_ports(part: Part, layout: Layout) -> Rows:
+    """Return the rows of `NicPort` of an LP's ports: those of an NPU to ordinary switches are one NIC.
+
+    Args:
+        part: Nodes and links of the LP (`Part`).
+        layout: Division of the fabric among LPs (`Layout`).
+    """
+    ports = part.links[: part.out_ptr[part.npus]]
+    rows = rows_of(NicPort, len(ports), first=np.arange(len(ports)), ports=1)
+    is_nic = layout.graph.node_kind[layout.graph.link_dst[ports]] != NVSWITCH_KIND
+    for npu in range(part.npus):
+        own = np.arange(part.out_ptr[npu], part.out_ptr[npu + 1])
+        own = own[is_nic[own]]
+        # queue pairs of a NIC look at its ports as a range
+        if len(own) > 1 and own[-1] - own[0] < len(own):
+            rows.first[own] = own[0]
+            rows.ports[own[0]] = len(own)
+            rows.ps_per_byte[own[0]] = 1 / (1 / layout.fabric.psb[ports[own]]).sum()
+    return rows
+
+
 def idle_npus(part: Part, npu_table: Rows, const: Record, layout: Layout, settings: Settings) -> s.Npus:
     """Return the NPUs of an LP with idle ports and empty heaps.
 
@@ -369,6 +389,7 @@ def idle_npus(part: Part, npu_table: Rows, const: Record, layout: Layout, settin
     return s.Npus(
         npu=npu_table,
         port=rows_of(Port, part.out_ptr[part.npus]),
+        nic=nic_ports(part, layout) if const.several_nics and settings.spreads_ports else rows_of(NicPort, 1),
         heap=heap,
         token=rows_of(Tokens, part.npus * int(const.gated_dimensions)),
         system=rows_of(System, part.npus),

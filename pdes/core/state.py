@@ -97,8 +97,8 @@ REF_INSTANCE = 1 << 61
 SELECTIVE_PACKETS = 512  # packets that a bit set of selective repeat covers
 
 # What happens to the paths of a queue pair (pdes/nic/paths.py).
-PATH_SEND, PATH_ANSWER, PATH_LOST, PATH_TIMEOUT = range(4)
-PATH_CHOOSE, PATH_GOOD, PATH_MARKED, PATH_TRIMMED, PATH_DROPPED, PATH_TIMED_OUT, PATH_FORGET = range(7)
+PATH_SEND, PATH_ANSWER, PATH_LOST, PATH_TIMEOUT, PATH_TO_PROBE = range(5)
+PATH_CHOOSE, PATH_GOOD, PATH_MARKED, PATH_TRIMMED, PATH_DROPPED, PATH_TIMED_OUT, PATH_FORGET, PATH_PROBE = range(8)
 MAX_PATHS = 256  # entropies of a queue pair: up to which Ultra Ethernet and MRC go
 
 PENDING_LANES = 62  # lanes of a plan that a bit set covers; with more lanes, all are checked each time
@@ -144,6 +144,16 @@ class Routes(NamedTuple):
     # [ports] table mode, NPUs of several ports: entry of `hop_row` of the switch at the other end
     via: Annotated[Int32, BUILT]
     share: Annotated[Int32, BUILT]  # [ports] likewise: the port's share of its NPU's connections, `Graph.port_shares`
+    # detours (pdes/network/detours): groups of switches, and homes over which packets may go, as columns
+    group: Annotated[Int32, BUILT]  # [nodes] group of a switch, -1 none
+    column_group: Annotated[Int32, BUILT]  # [homes of the fabric] group of each home
+    detour: Annotated[Int32, BUILT]  # columns of the homes over which detours may lead, by group
+    own_homes: Annotated[Int32, BUILT]  # [nodes * 2] first and last + 1 entry of `detour` of the switch's own group
+    near_ptr: Annotated[Int32, BUILT]  # [nodes + 1] entries of `near` of each switch
+    near: Annotated[Int32, BUILT]  # for each link to another group, the column of a home of that group
+    switch_row: Annotated[Int64, BUILT]  # [nodes] offset of the switch in `switch_hops`
+    switch_hops: Annotated[Int8, BUILT]  # links from own switches to each home
+    home_hops: Annotated[Int8, BUILT]  # [homes * homes] links from home to home, with groups one less
     here: Annotated[Int32, BUILT]  # [nodes * D] own coordinates
     digit: Annotated[Int32, BUILT]  # [npus of the fabric * D]
     mode: Annotated[Int8, BUILT]  # [nodes * D]
@@ -282,6 +292,7 @@ class Npus(NamedTuple):
 
     npu: Annotated[np.recarray, npu.Npu, RowsOf.NPU]
     port: Annotated[np.recarray, network.Port, RowsOf.PORT]
+    nic: Annotated[np.recarray, network.NicPort, RowsOf.PORT]  # where NICs have several ports for one queue pair
     heap: Annotated[Int64, RowsOf.NPU, OWN_WAY]  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/algorithms.py
     token: Annotated[np.recarray, npu.Tokens, RowsOf.NPU, Each("gated_dimensions")]
     system: Annotated[np.recarray, npu.System, RowsOf.NPU]

@@ -16,7 +16,7 @@ from nadi.pdes.core.jit import hook, inline, outline, prefetch
 from nadi.pdes.network import port_queues
 from nadi.pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, order_ties, take_batch
 from nadi.pdes.network.link import drop, inbox_of, link_send, prefetch_inbox
-from nadi.pdes.network.routing import balanced, choose, switch_cell_to
+from nadi.pdes.network.routing import choose, link_by_rule, switch_cell_to
 from nadi.pdes.network.switch import switches_window
 from nadi.pdes.network.telemetry import sample_queue
 
@@ -373,7 +373,7 @@ def take_pause(net, node, record, word2, now_ps):
 def act(net, inbox, routes, node, begin_ps, end_ps):
     """Process a cell of switch `node` of `net` (routes, begin_ps, end_ps): the batch in time order, and departures."""
     batch = net.ctl.batch
-    rule = net.hooks.balancing != 0
+    rule = net.hooks.balancing != 0 or net.hooks.detour != 0
     for i in range(batch):
         arrival = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
         link = np.int64(-1)
@@ -394,7 +394,8 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
         word1, word2, word3 = arrival.w1, arrival.w2, arrival.w3
         link = inbox.batch_out[i]
         if rule and link >= 0:
-            link = balanced(net, routes, inbox.batch_tmp[i], node, word1, word2, now_ps)
+            link = link_by_rule(net, routes, inbox.batch_tmp[i], node, at, now_ps)
+            word2 = arrival.w2
         if link < 0:
             take_pause(net, node, at, word2, now_ps)
         elif packet.flags(word1) & (packet.FLAG_ACK | packet.FLAG_TRIMMED) != 0:

@@ -8,10 +8,11 @@ from nadi.pdes.core import Program
 from nadi.pdes.core.jit import hook, inline
 from nadi.pdes.core.packet import FLAG_LAST, P2P, SHARE_UNITS, data_class
 from nadi.pdes.core.state import CC_SENT, CC_START, world_at
-from nadi.pdes.network.link import full_packet_bytes, link_psb, on_link_bytes, serialisation_ps
+from nadi.pdes.network.link import full_packet_bytes, on_link_bytes, serialisation_ps
 from nadi.pdes.nic.congestion import Control
 from nadi.pdes.nic.control import update_control
 from nadi.pdes.nic.port import leave_turns, may_send, set_pace, someone_waits, take_soonest, take_turns
+from nadi.pdes.nic.several_ports import paused_classes, port_busy_ps, port_psb
 
 
 @hook
@@ -45,7 +46,7 @@ def pace(world_address, link, pair, now_ps, seq, size_bytes, flag_bits):
     # rate
     following = now_ps + serialisation_ps(size_bytes, psb)
     cc.next_send_ps = following
-    return np.int64(following <= now_ps + serialisation_ps(size_bytes, link_psb(net, link)))
+    return np.int64(following <= now_ps + serialisation_ps(size_bytes, port_psb(net, world.npus, link)))
 
 
 @hook
@@ -63,7 +64,7 @@ def first_allowed(world_address, node, link, now_ps):
     world = world_at(world_address)
     net, npus, qps = world.net, world.npus, world.qps
     port = npus.port[link]
-    busy = net.tx[link].busy_ps
+    busy = port_busy_ps(net, npus, link)
     if busy > now_ps:
         return np.int64(someone_waits(net, npus, qps, node, link, busy)) - 1
     if net.hooks.congestion_control != 0:
@@ -73,7 +74,7 @@ def first_allowed(world_address, node, link, now_ps):
         while soonest >= 0 and qps.cc[soonest].next_send_ps <= now_ps:
             take_turns(npus, qps, link, take_soonest(npus, qps, link))
             soonest = np.int64(port.paced)
-    paused = net.gate[link].paused if net.hooks.shared_switches != 0 else 0
+    paused = paused_classes(net, npus, link) if net.hooks.shared_switches != 0 else 0
     chosen = np.int64(-1)
     skipped = np.int64(-1)
     last = np.int64(port.ring)
@@ -228,7 +229,7 @@ def limit_rate(world_address, link, pair, now_ps, _seq, size_bytes, _flag):
     if world.qps.qp[pair].shares <= SHARE_UNITS:
         return np.int64(1)
     word1 = world.qps.qp[pair].w1
-    on_wire = serialisation_ps(on_link_bytes(world.net, link, word1, size_bytes), link_psb(world.net, link))
+    on_wire = serialisation_ps(on_link_bytes(world.net, link, word1, size_bytes), port_psb(world.net, world.npus, link))
     # The mover works ahead by at most one packet: it has moved while the packet waited for the port, but not further
     # than the packet's own time on the wire. Else a message that waited for 1 ms could send 1 ms of data at line rate
     # afterwards.

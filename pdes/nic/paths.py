@@ -19,6 +19,7 @@ from nadi.pdes.core.packet import (
     FLAG_NAK,
     FLAG_TRIMMED,
     entropy,
+    filled_in,
     flags,
     numbered,
     with_entropy,
@@ -32,8 +33,10 @@ from nadi.pdes.core.state import (
     PATH_GOOD,
     PATH_LOST,
     PATH_MARKED,
+    PATH_PROBE,
     PATH_SEND,
     PATH_TIMED_OUT,
+    PATH_TO_PROBE,
     PATH_TRIMMED,
     SELECTIVE_PACKETS,
     world_at,
@@ -87,10 +90,39 @@ def packet_word(net, qps, pair, seq, is_new, now_ps):
     qp = qps.qp[pair]
     word2 = numbered(qp.w2, seq)
     if net.hooks.paths != 0:
-        is_idle = np.int64(is_new and seq == qp.una)
-        value = call_hook(net.hooks.paths, net.const.address, PATH_SEND, pair, seq, is_idle, now_ps)
+        kind = np.int64(seq == qp.una) if is_new else np.int64(2)
+        value = call_hook(net.hooks.paths, net.const.address, PATH_SEND, pair, seq, kind, now_ps)
         word2 = with_entropy(word2, value)
     return word2
+
+
+@inline
+def path_to_probe(net, pair, now_ps):
+    """Return 1 + the entropy of the path that queue pair `pair` probes now instead of sending data, 0 = none.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        pair: Row of the queue pair in `qps.qp`.
+        now_ps: Current time in ps.
+    """
+    if net.const.probes == 0:
+        return np.int64(0)
+    return call_hook(net.hooks.paths, net.const.address, PATH_TO_PROBE, pair, 0, 0, now_ps)
+
+
+@inline
+def probe_words(net, qp, value):
+    """Return words 1 to 3 of a probe: an acknowledged packet without its data, which the receiver acknowledges again.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qp: The queue pair (row of `qps.qp`).
+        value: Entropy of the path.
+    """
+    net.count.data_packets += 1
+    net.count.sent_bytes += net.const.header_bytes
+    word2 = with_entropy(numbered(qp.w2, qp.una - 1), value)
+    return filled_in(qp.w1, net.const.header_bytes, 0), word2, np.int64(0)
 
 
 @hook
@@ -99,9 +131,10 @@ def steer(world_address, operation, pair, a, b, now_ps):
 
     Args:
         world_address: Address of the directory of the LP's `World`.
-        operation: PATH_SEND: packet `a` is sent now, and nothing is under way if b is 1. PATH_ANSWER: an
-            acknowledgement or notification with words a and b. PATH_LOST: packet `a` is considered lost.
-            PATH_TIMEOUT: no packet was acknowledged for the timeout, and `a` has not arrived.
+        operation: PATH_SEND: packet `a` is sent now; b is 1 if nothing is under way, 2 if the packet is sent again.
+            PATH_ANSWER: an answer with words a and b. PATH_LOST: packet `a` is considered lost.
+            PATH_TIMEOUT: no packet was acknowledged for the timeout, and `a` has not arrived. PATH_TO_PROBE: return 1 +
+            the entropy of a path to probe, 0 = none.
         pair: Row of the queue pair in `qps.qp`.
         a: Value of the operation.
         b: Value of the operation.
@@ -118,10 +151,13 @@ def steer(world_address, operation, pair, a, b, now_ps):
             forget(net, qps, pair)
             call_hook(rule, world_address, PATH_FORGET, pair, 0, now_ps)
         paths.last_ps = now_ps
-        path = call_hook(rule, world_address, PATH_CHOOSE, pair, 0, now_ps)
+        path = call_hook(rule, world_address, PATH_CHOOSE, pair, b >> 1, now_ps)
         if keeps:
             qps.path_sent[sent] = path
         return (paths.first + path * paths.step) & ENTROPY_MASK
+    if operation == PATH_TO_PROBE:
+        path = call_hook(rule, world_address, PATH_PROBE, pair, 0, now_ps)
+        return np.int64(path >= 0) * (1 + ((paths.first + path * paths.step) & ENTROPY_MASK))
     if operation == PATH_ANSWER:
         paths.last_ps = now_ps
         what = PATH_GOOD

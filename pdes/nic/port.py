@@ -5,11 +5,10 @@ import numpy as np
 from nadi.pdes.core import algorithms, state
 from nadi.pdes.core.jit import call_hook, inline, outline
 from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, wire_bytes
-from nadi.pdes.network.lane_credits import spend
-from nadi.pdes.network.link import link_send
 from nadi.pdes.nic.control import echo_at
-from nadi.pdes.nic.paths import packet_word
+from nadi.pdes.nic.paths import packet_word, path_to_probe, probe_words
 from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost, in_flight
+from nadi.pdes.nic.several_ports import paused_classes, port_busy_ps, send_from_port
 
 # Queue pairs that pacing holds back: a pairing heap per port, the earliest on top (Fredman et al., 1986).
 #
@@ -348,6 +347,20 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
 
 
 @inline
+def send_data_or_probe(net, npus, qps, node, link, pair, now_ps):
+    """Return words 1 to 3 as `send_data`, or of a probe of a path, after which the turn stays with the queue pair.
+
+    net: links of the LP; npus: NPUs and ports of the LP; qps: queue pairs of the LP; node: number of the NPU in the LP;
+    link: outgoing link of the NPU; pair: row of the queue pair in `qps.qp`; now_ps: current time in ps.
+    """
+    if net.hooks.paths != 0:
+        probe = path_to_probe(net, pair, now_ps)
+        if probe > 0:
+            return probe_words(net, qps.qp[pair], probe - 1)
+    return send_data(net, npus, qps, node, link, pair, now_ps)
+
+
+@inline
 def take(net, record):
     """Return time and words of a packet of `net`, the first `record` of a queue, and take up its telemetry."""
     algorithms.carry(net, algorithms.TAKE_UP, record)
@@ -420,7 +433,7 @@ def transit_allowed(net, npus, link):
         return True
     # the first packet decides for all: transit is one FIFO for both classes, so a paused class holds back the other
     word1 = net.record[port.transit_head].w1
-    return net.gate[link].paused & (1 << data_class(word1)) == 0
+    return paused_classes(net, npus, link) & (1 << data_class(word1)) == 0
 
 
 @inline
@@ -431,9 +444,8 @@ def transmit(net, npus, qps, node, link, now_ps):
     link: outgoing link of the NPU; now_ps: current time in ps.
     """
     # If more packets are left, or a message's last byte is awaited, an event follows when the port falls idle.
-    tx = net.tx[link]
     port = npus.port[link]
-    busy = tx.busy_ps
+    busy = port_busy_ps(net, npus, link)
     # candidates: acknowledgements, transit packets that no pause holds back, and a queue pair
     has_control = port.control_packets > 0
     has_transit = transit_allowed(net, npus, link)
@@ -464,12 +476,9 @@ def transmit(net, npus, qps, node, link, now_ps):
             port.transit_bytes -= wire_bytes(word1)
             port.turn = 0
         else:
-            word1, word2, word3 = send_data(net, npus, qps, node, link, first, now_ps)
+            word1, word2, word3 = send_data_or_probe(net, npus, qps, node, link, first, now_ps)
             port.turn = 1
-        if net.const.queues != 0:
-            spend(net, link, word1, now_ps)
-        link_send(net, link, asked, now_ps, word1, word2, word3)
-        busy = tx.busy_ps
+        busy = send_from_port(net, npus, node, link, asked, now_ps, word1, word2, word3)
         # nobody awaits the last byte and nothing is left to send: no event, since the next post tries the port
         if (
             port.sent_ref < 0

@@ -273,7 +273,7 @@ def pace(world_address, node, now_ps):
         net,
         npus,
         node,
-        port_back(net, qps, node, row, peer, own.w2),
+        port_back(net, npus, qps, node, row, peer, own.w2),
         now_ps,
         packet.filled_in(own.w1, net.const.ack_bytes, 0),
         own.w2,

@@ -148,7 +148,11 @@ def selected(net, qps, pair, seq, is_trimmed, now_ps):
         # whole window
         checked = max(selective.checked, qps.qp[pair].una)
         # packets too far behind the highest that has arrived count as lost
-        while checked + net.const.reorder_packets <= highest:
+        reorder = net.const.reorder_packets
+        if net.const.probes != 0 and net.hooks.congestion_control != 0:
+            # half of the window that congestion control has made smaller: more does not arrive behind a lost packet
+            reorder = min(reorder, max(1, np.int64(qps.cc[pair].window_packets) // 2))
+        while checked + reorder <= highest:
             lose(qps, pair, checked)
             if net.hooks.paths != 0 and is_set(selective.lost, checked):
                 call_hook(net.hooks.paths, net.const.address, PATH_LOST, pair, checked, 0, now_ps)

@@ -12,13 +12,14 @@ import numpy as np
 from nadi.pdes.core import packet, state
 from nadi.pdes.core.algorithms import FREE, find, find_row, mix2
 from nadi.pdes.core.jit import call_hook, clear_row, hook, inline, outline
-from nadi.pdes.network.link import class_row, link_send, share_psb
+from nadi.pdes.network.link import class_row, link_psb, share_psb
 from nadi.pdes.network.routing import npu_route, path_of
 from nadi.pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
 from nadi.pdes.nic.counting import count_posted, finish_flow, within_job
 from nadi.pdes.nic.paths import open_paths
 from nadi.pdes.nic.port import MAX_BACKOFF, activate, arm_timer, queue_control, set_timer, take_message, wake_port
 from nadi.pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
+from nadi.pdes.nic.several_ports import first_port, port_busy_ps, port_psb, send_from_port
 
 
 @inline
@@ -62,7 +63,7 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
     if net.hooks.paths != 0:
         clear_row(qps.paths, pair)
         open_paths(qps, pair, path)
-    qp.port = npu_route(net, node, dst, qp.w2)
+    qp.port = first_port(net, npus, npu_route(net, node, dst, qp.w2))
     qp.npu = node
     qp.connection = connection
     if connection == packet.P2P and class_row(net, np.int64(qp.port)).special & state.INSIDE == 0:
@@ -71,7 +72,7 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
     qp.sibling = npu.first_queue_pair  # newest first: timeouts visit all of the NPU
     npu.first_queue_pair = pair
     if net.hooks.congestion_control != 0:
-        start_control(net, qps, pair, npu.now_ps)
+        start_control(net, npus, qps, pair, npu.now_ps)
     return pair
 
 
@@ -82,13 +83,14 @@ def is_inside(net, qps, pair):
 
 
 @inline
-def start_control(net, qps, pair, now_ps):
+def start_control(net, npus, qps, pair, now_ps):
     """Start the control of `pair` of `qps`, which has none yet, at now_ps; NVLink domains keep a static window."""
     qp = qps.qp[pair]
     clear_row(qps.cc, pair)
     cc = qps.cc[pair]
     cc.last_seq = -1
-    cc.line_ps_per_byte = share_psb(net, np.int64(qp.port), qp.w1, qp.shares)
+    port = np.int64(qp.port)
+    cc.line_ps_per_byte = share_psb(net, port, qp.w1, qp.shares) * (port_psb(net, npus, port) / link_psb(net, port))
     cc.window_packets = net.const.window_packets
     qp.controlled = net.const.window_fixed == 1 or not is_inside(net, qps, pair)
     update_control(net, qps, pair, state.CC_START, now_ps, qp.shares, 0, 0)
@@ -99,9 +101,9 @@ def find_port(net, npus, qps, node, pair):
     """Update the port of `pair` of `qps`, of NPU `node`, if in no port's list, where routes of `net` may change."""
     qp = qps.qp[pair]
     if net.hooks.make_changes != 0 and qp.active == 0:
-        qp.port = npu_route(net, node, packet.destination(qp.w1), qp.w2)
+        qp.port = first_port(net, npus, npu_route(net, node, packet.destination(qp.w1), qp.w2))
         if net.const.window_fixed == 0 and is_inside(net, qps, pair) == (qp.controlled == 1):
-            start_control(net, qps, pair, npus.npu[node].now_ps)
+            start_control(net, npus, qps, pair, npus.npu[node].now_ps)
 
 
 @outline
@@ -153,12 +155,12 @@ def enqueue_message(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps)
 
 
 @inline
-def port_back(net, qps, node, receiver, dst, word2):
+def port_back(net, npus, qps, node, receiver, dst, word2):
     """Return the port of `node` for acknowledgements (word2) to NPU `dst`, which `receiver` keeps if routes stay."""
     rxqp = qps.rxqp[receiver]
     link = np.int64(rxqp.port_back) - 1
     if link < 0 or net.hooks.make_changes != 0:
-        link = npu_route(net, node, dst, word2)
+        link = first_port(net, npus, npu_route(net, node, dst, word2))
         rxqp.port_back = link + 1
     return link
 
@@ -170,9 +172,9 @@ def send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, echo, expecte
     peer = packet.source(word1)
     a1 = packet.header(peer, me, net.const.ack_bytes, flag_bits)
     a2 = packet.numbered(
-        word2 & ~packet.PSN_MASK, expected_seq
+        word2 & packet.PATH_MASK, expected_seq
     )  # with the sender's own queue pair, so that it needs no search
-    link = port_back(net, qps, node, receiver, peer, a2)
+    link = port_back(net, npus, qps, node, receiver, peer, a2)
     net.count.ack_packets += 1
     send_control(net, npus, node, link, now_ps, a1, a2, echo)
 
@@ -182,8 +184,8 @@ def send_control(net, npus, node, link, now_ps, word1, word2, word3):
     """Send a control packet of `ack_bytes` (word1 to word3) at now_ps over `link` of `node`, or before all data."""
     port = npus.port[link]
     net.count.sent_bytes += net.const.ack_bytes
-    if port.scheduled == 0 and net.tx[link].busy_ps <= now_ps and port.control_packets == 0:
-        link_send(net, link, now_ps, now_ps, word1, word2, word3)
+    if port.scheduled == 0 and port_busy_ps(net, npus, link) <= now_ps and port.control_packets == 0:
+        send_from_port(net, npus, node, link, now_ps, now_ps, word1, word2, word3)
     else:
         queue_control(net, npus, link, now_ps, word1, word2, word3)
         wake_port(npus, node, link)

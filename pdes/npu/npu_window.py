@@ -17,6 +17,7 @@ from nadi.pdes.network.port_queues import on_pause, paused_link
 from nadi.pdes.network.routing import npu_route
 from nadi.pdes.nic.port import NOT_WOKEN, queue_control, set_event, transmit, wake_port
 from nadi.pdes.nic.selective import take_complete
+from nadi.pdes.nic.several_ports import first_port
 from nadi.pdes.nic.transport import on_ack, on_data, on_timeout
 from nadi.pdes.npu.agenda import agenda_slot, begin_slot, take_due
 from nadi.pdes.npu.ahead import prefetch_npus
@@ -261,7 +262,7 @@ def packet_event(net, npus, qps, node, record, now_ps):
     if packet.destination(word1) == packet.PAUSE_FRAME:
         # a resume lets the port send; a pause changes nothing that was sent
         link = on_pause(net, record, word2, now_ps)
-        wake_port(npus, node, link)
+        wake_port(npus, node, first_port(net, npus, link))
         return np.int64(NOTHING)
     if net.const.queues != 0:
         return_credits(net, npus, node, record, now_ps, word1)

@@ -13,8 +13,7 @@ from nadi.pdes.construction.fabric import lane_units
 from nadi.pdes.construction.layout import LogicalProcess, Simulation
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.construction.tables import digests
-from nadi.pdes.core import Array, Graph, Int8, Int64, Program, Record, Rows, RunError, packet
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Array, Graph, Int8, Int64, Program, Record, Rows, RunError, packet, state as s
 from nadi.pdes.core.jit import peak_rss_bytes, rows_of
 from nadi.pdes.core.rows import Row
 from nadi.pdes.core.rows.network import FlowIn, FlowOut, Gate

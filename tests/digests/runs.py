@@ -24,8 +24,7 @@ from tests.fabric import scenarios as fabric_scenarios
 from tests.fabric.cases import Network
 from tests.fabric.test_scenarios_waits import load, ring
 from tests.failures.common import cable, faults_of, of_switch
-from tests.jobs.common import job, program_of
-from tests.jobs.common import run as run_jobs
+from tests.jobs.common import job, program_of, run as run_jobs
 from tests.parallel import matrix
 from tests.parallel.fingerprint import hashed, outcome
 from tests.pdes.cases import BASE, Traces

@@ -232,6 +232,15 @@ class Port(Row, words=8):
     turn = word("flag", "transit has the next turn against the queue pairs", bits=8, rest="same")
 
 
+class NicPort(Row, words=4):
+    """A port of an NPU, parallel to `port`, where packets of a queue pair take all ports of a NIC."""
+
+    first = word("link", "first port of its NIC", bits=32, is_built=True)
+    ports = word("count", "ports of the NIC, in the row of the first; in others 1", bits=32, is_built=True)
+    ps_per_byte = word("float", "ps per byte of the rate of all ports of the NIC", is_built=True)
+    busy_ps = word("time", "end of the NIC's current transmission at that rate", rest="recent")
+
+
 class QueuePair(Row, words=16):
     """A sending queue pair: one cache line for every acknowledgement, then one for every packet."""
 

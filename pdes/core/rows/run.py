@@ -102,7 +102,7 @@ class Counters(
 
 class Constants(
     Row,
-    words=88,
+    words=96,
 ):
     """Constants of a run."""
 
@@ -191,6 +191,7 @@ class Constants(
     jobs = word("count", "rows of `link_bytes` per link, 0: one job, whose bytes are those of the links")
     back = word("address", "address of a world of the whole fabric, whose routes acknowledgements take")
     paths = word("count", "entropies of a queue pair, a power of two, where senders choose")
+    probes = word("flag", "senders probe paths that they do not use")
     # of switches with credits (pdes/network/lane_credits.py)
     lanes = word("count", "virtual lanes of a link")
     queues = word("count", "queues of a port, those of its virtual lanes and two of control; 0: no credits")
@@ -214,6 +215,7 @@ class Hooks(Row, words=40):
     congestion_control = word("hook", "(q, event, now, a, b, c): pdes/nic/congestion")
     shared_switches = word("hook", "(begin, end, first, last): switches that share their buffer; 0: output queues")
     telemetry = word("hook", "(operation, at): moves telemetry; 0: packets carry no telemetry")
+    detour = word("hook", "(node, record, now): port set for a packet that may take a detour, 0: shortest paths")
     balancing = word("hook", "(node, first, count, w1, w2, now): chooses one of several equal links, 0: ECMP")
     discipline = word("hook", "(link, ready): chooses the data class that sends next, 0: class 0 if it can")
     notify = word("hook", "(node, now, w1, w2, row): sends notifications of marks, 0: acknowledgements echo them")
@@ -251,6 +253,9 @@ class Hooks(Row, words=40):
     leave_domain = word("hook", "(node, row, now): counts a row that is done and sent packets within an NVLink domain")
     paths = word("hook", "(operation, q, a, b, now): chooses the path of a packet, and learns of answers; 0: one path")
     entropy = word("hook", "(operation, q, path, now): the entropy rule (pdes/nic/entropy)")
+    nic_send = word(
+        "hook", "(node, link, asked, now, w1, w2, w3): sends by one of the ports of a NIC; 0: NICs have one"
+    )
     is_acknowledged = word("hook", "(node, ref, now): handles a message's last acknowledgement, if it counts")
 
 

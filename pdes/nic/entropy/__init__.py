@@ -2,13 +2,15 @@
 
 `inputs.plug_ins` finds the files. A file holds TITLE and a hook `act(world_address, operation, pair, path, now_ps)`:
 
-    PATH_CHOOSE     returns the path of the next packet, 0 to `Constants.paths` - 1; `path` means nothing
+    PATH_CHOOSE     returns the path of the next packet, 0 to `Constants.paths` - 1; `path` is 1 if it is sent again
     PATH_GOOD       an acknowledgement without a mark of a packet that was sent by `path`
     PATH_MARKED     likewise with a mark, or a congestion notification
     PATH_TRIMMED    a switch has trimmed a packet on `path`
     PATH_DROPPED    a packet on `path` is considered lost, as others that were sent later have arrived
     PATH_TIMED_OUT  a packet on `path` has not arrived when the retransmission timer of the queue pair ran out
     PATH_FORGET     the queue pair was idle for a pause: the rule's own words begin anew; penalties above 0 are gone
+
+    PATH_PROBE      returns a path to probe now, or -1; with PROBES = True, whenever the queue pair may send
 
 LEARNS = True: the rule uses `Qps.penalty`, a number per path, and must know of lost packets. RECYCLES = True: it uses
 `Qps.path_good`, SELECTIVE_PACKETS paths. Its own
@@ -33,6 +35,7 @@ class EntropyRule:
     act: Callable | None  # hook, None for one path
     learns: bool = False  # it keeps a penalty per path, and learns of lost packets
     recycles: bool = False  # it keeps a queue of good paths
+    probes: bool = False  # it probes paths that it does not use
 
 
 FIXED = EntropyRule("fixed", None)
@@ -49,4 +52,5 @@ def entropy_rule(name: str) -> EntropyRule:
     if name == FIXED.name:
         return FIXED
     module = module_of(KIND, name, "act", parameters=5)
-    return EntropyRule(name, module.act, getattr(module, "LEARNS", False), getattr(module, "RECYCLES", False))
+    flags = ("learns", "recycles", "probes")
+    return EntropyRule(name, module.act, **{flag: getattr(module, flag.upper(), False) for flag in flags})

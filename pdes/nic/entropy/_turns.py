@@ -8,6 +8,7 @@ from nadi.pdes.core.state import PATH_DROPPED, PATH_MARKED, PATH_TIMED_OUT, PATH
 
 MAX_PENALTY = 15  # UecMpBitmap::_max_penalty, and the penalty of a timeout
 MARK_PENALTY, TRIM_PENALTY = 1, 4  # UecMpBitmap::processEv: of PATH_ECN and PATH_NACK
+MAX_PORTS = 8  # ports of a NIC, each in a plane of its own
 
 
 @inline
@@ -19,9 +20,10 @@ def path_at(net, paths, turn):
         paths: Paths of the queue pair (row of `qps.paths`).
         turn: Turns of the queue pair before this one, since its last pause.
     """
-    # Example: of 64 paths, turn 130 is number 2 of round 2: path 2 xor the low six bits of that round's hash. As the
-    # number of planes of a NIC is a power of two, too, consecutive turns take each plane once.
-    return (turn ^ mix3(paths.salt, 0x70BD, turn // net.const.paths)) & (net.const.paths - 1)
+    # Example: of 64 paths, turn 130 is number 2 of round 2: path 2 xor bits 3 to 5 of that hash. The lowest bits
+    # keep their order in all rounds, so that each of up to MAX_PORTS ports of a NIC gets every so many packets exactly.
+    order = mix3(paths.salt, 0x70BD, turn // net.const.paths) & ~(MAX_PORTS - 1)
+    return (turn ^ order) & (net.const.paths - 1)
 
 
 @inline

@@ -1,0 +1,116 @@
+"""NICs of several ports, one in each plane of the fabric, over all of which a queue pair sends its packets.
+
+With `[network] nic_ports = "all"` all ports of an NPU to ordinary switches are one NIC. Its queue pairs and
+acknowledgements take turns at the first of these ports, at the rate of all together, and each packet leaves by the port
+that its entropy names. It waits until that port is idle, and so do the packets behind it: a NIC stores nothing. As
+consecutive turns of an entropy rule take each port once, all are busy as long as no path is left out.
+"""
+
+import numpy as np
+
+from nadi.pdes.core.jit import call_hook, hook, inline
+from nadi.pdes.core.packet import destination, wire_bytes
+from nadi.pdes.core.state import world_at
+from nadi.pdes.network.lane_credits import spend
+from nadi.pdes.network.link import link_psb, link_send, serialisation_ps
+from nadi.pdes.network.routing import npu_route
+
+
+@inline
+def first_port(net, npus, link):
+    """Return the port at which the queue pairs of the NIC of a port take turns; the port itself, if NICs have one port.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        link: Outgoing link of the port.
+    """
+    return np.int64(npus.nic[link].first) if net.hooks.nic_send != 0 else np.int64(link)
+
+
+@inline
+def port_busy_ps(net, npus, link):
+    """Return the time in ps from which a port, or the NIC whose first port it is, may begin another packet.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        link: Outgoing link of the port.
+    """
+    if net.hooks.nic_send != 0 and npus.nic[link].ports > 1:
+        return npus.nic[link].busy_ps
+    return net.tx[link].busy_ps
+
+
+@inline
+def port_psb(net, npus, link):
+    """Return the picoseconds per byte of a port, or of all ports of the NIC whose first port it is.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        link: Outgoing link of the port.
+    """
+    if net.hooks.nic_send != 0 and npus.nic[link].ports > 1:
+        return npus.nic[link].ps_per_byte
+    return link_psb(net, link)
+
+
+@inline
+def paused_classes(net, npus, link):
+    """Return the data classes, as a bit set, that a pause of the port, or of any port of its NIC, holds back.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        link: Outgoing link of the port.
+    """
+    paused = net.gate[link].paused
+    if net.hooks.nic_send != 0:
+        # each port has its turn, so one that is paused stops all
+        for other in range(link + 1, link + npus.nic[link].ports):
+            paused |= net.gate[other].paused
+    return paused
+
+
+@inline
+def send_from_port(net, npus, node, link, asked_ps, now_ps, word1, word2, word3):
+    """Send a packet from a port that is idle, or from its NIC; return until when (ps) it is busy.
+
+    net: links of the LP; npus: NPUs and ports of the LP; node: number of the NPU in the LP; link: outgoing link of the
+    port; asked_ps: time in ps at which the packet came to the port; now_ps: current time in ps; word1, word2, word3:
+    words of the packet (pdes/core/packet.py).
+    """
+    if net.hooks.nic_send != 0 and npus.nic[link].ports > 1:
+        return call_hook(net.hooks.nic_send, net.const.address, node, link, asked_ps, now_ps, word1, word2, word3)
+    if net.const.queues != 0:
+        spend(net, link, word1, now_ps)
+    link_send(net, link, asked_ps, now_ps, word1, word2, word3)
+    return net.tx[link].busy_ps
+
+
+@hook
+def nic_send(world_address, node, link, asked_ps, now_ps, word1, word2, word3):
+    """Send a packet by the port of the NIC that its entropy names; return until when (ps) the NIC is busy.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        link: First port of the NIC.
+        asked_ps: Time in ps at which the packet came to the NIC.
+        now_ps: Current time in ps.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet.
+        word3: Word 3 of the packet, the tag of its message.
+    """
+    world = world_at(world_address)
+    net = world.net
+    nic = world.npus.nic[link]
+    out = npu_route(net, node, destination(word1), word2)
+    begin_ps = max(now_ps, net.tx[out].busy_ps)
+    if net.const.queues != 0:
+        spend(net, out, word1, begin_ps)
+    link_send(net, out, asked_ps, begin_ps, word1, word2, word3)
+    busy_ps = begin_ps + max(1, serialisation_ps(wire_bytes(word1), nic.ps_per_byte))
+    nic.busy_ps = busy_ps
+    return busy_ps

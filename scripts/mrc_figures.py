@@ -1,0 +1,164 @@
+"""Nadi beside published figures of Multipath Reliable Connection (arXiv 2605.04333, sections 2 and 5).
+
+`python scripts/mrc_figures.py [NAME ...]` prints a table; names are those of FIGURES. Each takes seconds to a minute.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nadi
+from nadi.workload import TraceSet
+from nadi.workload.generators.point_to_point import flow_traces, read_connections
+
+MB = 10**6
+FAULT_US = 100  # time at which parts fail, when flows have long been at full rate
+MRC = {  # lossy, trimming, sprayed over all ports; the retransmission timeout is the example of mrc_ctl.h
+    "switch": "shared-buffer",
+    "buffer": "64MB",
+    "pfc": False,
+    "trimming": True,
+    "congestion_control": "nscc",
+    "entropy": "mrc",
+    "paths": 256,
+    "nic_ports": "all",
+    "queue_pairs": "message",
+    "rto": "262us",
+    "detection_time": "1s",  # no routing protocol: only senders react
+}
+DCQCN = {"switch": "shared-buffer", "congestion_control": "dcqcn", "queue_pairs": "message"}
+
+
+class Figure(NamedTuple):
+    """A figure beside the published one."""
+
+    what: str
+    published: str
+    found: str
+
+
+Flow = tuple[int, int, int]  # sender, receiver and bytes
+
+
+def traces(nodes: int, flows: Sequence[Flow]) -> TraceSet:
+    """Return the traces of messages that all begin at once."""
+    lines = [f"{src}->{dst} id {number} start 0 size {size}" for number, (src, dst, size) in enumerate(flows, 1)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "flows.cm"
+        path.write_text("\n".join([f"Nodes {nodes}", f"Connections {len(flows)}", *lines]) + "\n", "utf-8")
+        return flow_traces(read_connections(path)).traces
+
+
+def simulate(
+    topology: str, flows: Sequence[Flow], network: Mapping[str, Any], faults: Sequence[Mapping[str, Any]] = ()
+) -> nadi.Run:
+    """Return the run of messages on a fabric."""
+    nodes = int(topology.partition("npus=")[2].partition(",")[0])
+    return nadi.simulate(
+        {"network": network, "faults": list(faults)}, topology=topology, workload=traces(nodes, flows), force=True
+    )
+
+
+def finish_us(run: nadi.Run) -> float:
+    """Return the time of a run in microseconds."""
+    return float(run.summary["finish_time_ps"]) / 1e6
+
+
+def rates_gbps(run: nadi.Run) -> list[float]:
+    """Return the mean rate of each message, by sender."""
+    flows = run.flows().sort_by("src")
+    return [
+        8e3 * size / (end - begin)
+        for size, begin, end in zip(
+            *(flows[name].to_pylist() for name in ("bytes", "posted_ps", "finish_ps")), strict=True
+        )
+    ]
+
+
+def planes(npus: int, planes: int, rate_gbps: int, per_leaf: int) -> str:
+    """Return a fabric of leaf-spine planes without oversubscription."""
+    return f"multi-plane:npus={npus},planes={planes},nics_per_leaf={per_leaf},rate={rate_gbps}Gbps,delay=500ns"
+
+
+def dead_port() -> Iterator[Figure]:
+    """Yield what a NIC of eight ports loses with one of them, and until when packets are lost."""
+    topology, flows = planes(16, 8, 800, 8), [(0, 9, 160 * MB)]
+    whole = finish_us(simulate(topology, flows, MRC))
+    for name, link in {"own port": "npu 0 - leaf 0", "receiver's port": "npu 9 - leaf 3"}.items():
+        fault = {"at": f"{FAULT_US}us", "link": link, "state": "down"}
+        run = simulate(topology, flows, MRC, [fault])
+        # the rest of the message at seven eighths of the rate
+        lost = 1 - (whole - FAULT_US) / (finish_us(run) - FAULT_US)
+        yield Figure(f"{name} of 8 down: rate lost", "12 %, exactly 1/8", f"{lost:.2%}")
+        again = run.summary["retransmitted_packets"]
+        for until in range(5, 100, 5):
+            short = simulate(topology, flows, MRC, [fault | {"until": f"{FAULT_US + until}us"}])
+            if short.summary["retransmitted_packets"] == again:
+                break
+        yield Figure(f"{name} of 8 down: last loss of data", "a few tens of us", f"within {until} us, {again} packets")
+
+
+def losses() -> Iterator[Figure]:
+    """Yield the rate of a ring of 64 with random losses at all ports."""
+    topology, flows = planes(64, 4, 400, 16), [(i, (i + 17) % 64, 16 * MB) for i in range(64)]
+    whole = finish_us(simulate(topology, flows, MRC))
+    for rate, published in ((0.001, "no loss of rate"), (0.01, "about a third of the rate")):
+        faults = [
+            {"at": "0us", "link": f"npu {npu} - leaf {4 * plane + npu // 16}", "error_rate": rate}
+            for npu in range(64)
+            for plane in range(4)
+        ]
+        run = simulate(topology, flows, MRC, faults)
+        text = f"{whole / finish_us(run):.0%} of the rate, {run.summary['timeouts']} timeouts"
+        yield Figure(f"random loss of {rate:.1%} at each port", published, text)
+
+
+def incast() -> Iterator[Figure]:
+    """Yield the rates of seven senders to one receiver, and of a victim between the same leaves."""
+    flows = [(i, 8, 8 * MB) for i in range(7)] + [(7, 9, 8 * MB)]
+    one_plane = "leaf-spine:npus=16,hosts_per_leaf=8,spines=8,rate=400Gbps,delay=500ns"
+    variants = {
+        "MRC": (planes(16, 4, 400, 8), MRC, "fair, victim untouched"),
+        "DCQCN": (one_plane, DCQCN, "victim 25 % slower"),
+        "PFC alone": (one_plane, {"switch": "shared-buffer", "queue_pairs": "message"}, "victim 30 to 100 Gb/s"),
+    }
+    for name, (topology, network, published) in variants.items():
+        *senders, victim = rates_gbps(simulate(topology, flows, network))
+        text = f"senders {min(senders):.0f} to {max(senders):.0f}, victim {victim:.0f} Gb/s"
+        yield Figure(f"7:1 incast, {name}", published, text)
+
+
+def queue_pairs() -> Iterator[Figure]:
+    """Yield the rate of a ring of 64 over four planes by one queue pair of MRC, and by 1 to 16 of RoCE."""
+    topology, size = planes(64, 4, 400, 16), 16 * MB
+    ring = [(i, (i + 17) % 64) for i in range(64)]
+    best_us = size * 8 / 400e3 * 4178 / 4096
+    mrc = finish_us(simulate(topology, [(*pair, size) for pair in ring], MRC))
+    yield Figure("one queue pair over 256 paths, slowest", "better than 16 of RoCE", f"{best_us / mrc:.0%} of 400G")
+    for count in (1, 2, 4, 8, 16):
+        flows = [(*pair, size // count) for pair in ring for _ in range(count)]
+        text = f"{best_us / finish_us(simulate(topology, flows, DCQCN)):.0%} of 400G"
+        yield Figure(f"{count} queue pairs of RoCE, slowest", "one: about half" if count == 1 else "", text)
+
+
+FIGURES: Mapping[str, Callable[[], Iterator[Figure]]] = {
+    "port": dead_port,
+    "losses": losses,
+    "incast": incast,
+    "queue-pairs": queue_pairs,
+}
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*FIGURES, []])
+    for name in parser.parse_args().names or FIGURES:
+        for figure in FIGURES[name]():
+            print(f"| {figure.what} | {figure.published} | {figure.found} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
