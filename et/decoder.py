@@ -20,7 +20,7 @@ from nadi.et.columns import Columns, Parents
 from nadi.et.errors import TraceError
 from nadi.et.files import groups_of_metadata_node
 from nadi.et.framing import HEAD_BYTES, MAX_LENGTH_BYTES, fills_of, read_length, refuse_others
-from nadi.et.kernels import nodes as kernel
+from nadi.et.kernels import nodes as kernel, wire
 from nadi.et.schema import AttributeProto, RawNode
 from nadi.et.table import NameTable, OtherAttributes
 from nadi.inputs.arrays import Int32, Int64, Mask, UInt64
@@ -343,9 +343,9 @@ class _Decoder:
     def __init__(self, path: Path, *, keep_others: bool) -> None:
         self._file_bytes = os.path.getsize(path)  # noqa: PTH202 - any path that can be opened
         self._columns = DecodedColumns(path, keep_others=keep_others)
-        self._names = np.zeros(kernel.ENTRY * _NAME_ENTRIES, np.int64)
+        self._names = np.zeros(wire.ENTRY * _NAME_ENTRIES, np.int64)
         self._follows = np.zeros(_NAME_ENTRIES + 1, np.int64)
-        self._attributes = np.zeros(kernel.ENTRY * _ATTRIBUTE_ENTRIES, np.int64)
+        self._attributes = np.zeros(wire.ENTRY * _ATTRIBUTE_ENTRIES, np.int64)
         self._arena = np.zeros(_MAX_ARENA_BYTES + kernel.PADDING_BYTES, np.uint8)
         self._arena_bytes = 0
         self._spans = np.empty(2 * _MAX_SPANS, np.int64)
@@ -411,7 +411,7 @@ class _Decoder:
             is_ranks = attribute.name == _RANKS
             slot, value = (kernel.RANKS, 0) if is_ranks else self._columns.cell(attribute, kernel.IGNORED)
         self._arena[self._arena_bytes : self._arena_bytes + len(found)] = found
-        entry = kernel.ENTRY * int(state[kernel.ASKED_PLACE])
+        entry = wire.ENTRY * int(state[kernel.ASKED_PLACE])
         table = self._names if is_name else self._attributes
-        table[entry : entry + kernel.ENTRY] = self._arena_bytes, len(found), slot, value
+        table[entry : entry + wire.ENTRY] = self._arena_bytes, len(found), slot, value
         self._arena_bytes += len(found)

@@ -27,7 +27,7 @@ LINK_RATE_BPS = Bounds(10**6, 10**15)
 MEMORY_RATE_BPS = Bounds(10**6, 10**18)  # bandwidths of an NPU's memory; wafer-scale processors have 1.7 * 10^17
 MAX_BYTES = 2**46 - 1  # maximum size of a message or collective, 64 TiB: the range of a link's byte counter
 MAX_NODES = 2**22 - 1
-MAX_CABLES = 2**21 - 1  # nodes and directed links have 22 bits each in the engine
+MAX_CABLES = 2**21  # nodes and directed links have 22 bits each in the engine
 
 
 def beyond(value: int, bounds: Bounds) -> bool:

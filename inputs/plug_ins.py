@@ -74,6 +74,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "load balancing": Kind("nadi.pdes.network.balancing", ("pick",), built_in=("ecmp",)),
     "entropy rule": Kind("nadi.pdes.nic.entropy", ("act", "TITLE"), built_in=("fixed",)),
+    "routing": Kind("nadi.pdes.network.detours", ("route",), built_in=("minimal",)),
     "switch discipline": Kind("nadi.pdes.network.disciplines", ("pick",), built_in=("strict",)),
     "command": Kind("nadi.cli.commands"),
     "importer": Kind("nadi.cli.importers", ("read",)),

@@ -8,8 +8,7 @@ import numpy as np
 
 from nadi.inputs.arrays import Float64, Int32, Int64
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
-from nadi.partition.methods import DEFAULT_METHOD, Clusters, cluster
-from nadi.partition.methods import method as find_method
+from nadi.partition.methods import DEFAULT_METHOD, Clusters, cluster, method as find_method
 from nadi.partition.weights import PartitionError, TrafficWeights, uniform
 from nadi.topologies import Graph
 

@@ -1,8 +1,9 @@
-"""The packet model in closed form: sizes on the wire, windows and round trips, buffers, credits, limits."""
+"""The packet model in closed form: sizes on the wire, windows, round trips, buffers, credits; rules of detours."""
 
 from nadi.pdes.construction.fabric import (
     MAX_BATCH,
     Fabric,
+    at_tiers,
     classes_in_use,
     covering_packets,
     headrooms,
@@ -10,9 +11,10 @@ from nadi.pdes.construction.fabric import (
     round_trip_ps,
     window_packets,
 )
-from nadi.pdes.construction.settings import CreditSwitch
+from nadi.pdes.construction.settings import CreditSwitch, TierBuffer
 from nadi.pdes.core.packet import MAX_WIRE_BYTES, SHARE_UNITS
 from nadi.pdes.core.state import MAX_PATHS, MAX_SET, SELECTIVE_PACKETS
+from nadi.pdes.network import detours
 from nadi.pdes.network.framing import (
     FLIT_BYTES,
     LINE_BYTES,
@@ -24,6 +26,5 @@ from nadi.pdes.network.framing import (
     is_nvlink,
     wire_bytes,
 )
+from nadi.pdes.nic import entropy
 from nadi.pdes.nic.control import ECHO_MASK
-from nadi.pdes.nic.entropy import FIXED, EntropyRule, entropy_rule
-from nadi.pdes.nic.entropy import names as entropy_rules

@@ -1,22 +1,19 @@
 """Networks as graphs: builders, importers, routing.
 
 `build("fat-tree:k=16,rate=100Gbps,delay=1us")` returns a `Graph`; `topologies()` lists what can be built. Other folders
-use only these names and three modules (tests/rules/doors.py): `clusters`, `endpoints` (NPUs that a run adds to
-a fabric) and `builders.htsim`, whose files an importer reads.
+use only these names and four modules (tests/rules/doors.py): `clusters`, `endpoints` (NPUs that a run adds to
+a fabric), `deadlock` (circles of waiting links) and `builders.htsim`, whose files an importer reads.
 """
 
 from nadi.topologies.builders.file import write_toml
 from nadi.topologies.description import describe, links_to_npus, tier_of_node
+from nadi.topologies.dimension_routing import DimensionRouting
 from nadi.topologies.graph import (
     NVSWITCH,
-    RING,
-    SINGLE,
     SWITCH,
-    TABLE,
     UNREACHABLE,
-    DimensionRouting,
     Graph,
-    TableRouting,
+    Routing,
     TopologyError,
 )
 from nadi.topologies.graph_builder import GraphBuilder, from_networkx
@@ -31,4 +28,5 @@ from nadi.topologies.registry import (
     topologies,
     with_paths,
 )
-from nadi.topologies.routing import build_table_routing, next_links, path_links, route, routing_without
+from nadi.topologies.routing import next_links, path_links, route
+from nadi.topologies.table_routing import TableRouting, build_table_routing

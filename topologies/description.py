@@ -7,11 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nadi.inputs.arrays import Int64
-from nadi.topologies.dimension_routing import dimensions_of, format_dimensions
-from nadi.topologies.graph import NVSWITCH, RING, SINGLE, UNREACHABLE, DimensionRouting, Graph, TableRouting
-
-_ROWS = 64  # source rows per block, which bounds the memory of the diameter
-_MAX_SOURCES = 1024  # NPUs from which the diameter is measured
+from nadi.topologies.graph import NVSWITCH, Graph
 
 
 def describe(graph: Graph) -> dict[str, object]:
@@ -39,7 +35,7 @@ def describe(graph: Graph) -> dict[str, object]:
         "dims": list(graph.dims),
         "hosts": len(np.unique(graph.host)),
         "pods": len(np.unique(graph.pod[graph.pod >= 0])),
-        "routing": "table" if isinstance(routing, TableRouting) else format_dimensions(dimensions_of(routing)),
+        "routing": routing.stack or "table",
         "switches": dict(Counter(name.rpartition(" ")[0] or name for name in graph.switch_names)),
         "nodes": graph.nodes,
         "cables": graph.links // 2,
@@ -47,66 +43,17 @@ def describe(graph: Graph) -> dict[str, object]:
         "rates_bps": {str(rate): int(count) for rate, count in zip(rates, cables_of_rate, strict=True)},
         "min_delay_ps": int(graph.link_delay_ps.min(initial=2**62)) if graph.links else 0,
         "max_delay_ps": int(graph.link_delay_ps.max(initial=0)),
-        "diameter_hops": _diameter(graph),
-        "ecmp_width": _ecmp_width(graph),
+        "diameter_hops": routing.diameter(graph.npus),
+        "ecmp_width": routing.ecmp_width(),
         "routing_bytes": sum(array.nbytes for array in vars(routing).values()),
     }
-    if isinstance(routing, DimensionRouting):
-        return facts | {"bisection_bps": _dimension_bisection(graph, routing)}
+    exact_bps = routing.bisection_bps(graph)
+    if exact_bps is not None:
+        return facts | {"bisection_bps": exact_bps}
     tiers = list(_tiers(graph))
     outside = [int(str(tier["rate_bps"])) for tier in tiers if not tier["in_server"]]
     bisection_bps = min(outside, default=0) // 2
     return facts | {"bisection_bps": bisection_bps, "tiers": tiers, "oversubscription": _oversubscription(graph)}
-
-
-def _diameter(graph: Graph) -> int:
-    """Return the number of links of the longest shortest path between NPUs (measured from at most _MAX_SOURCES)."""
-    routing = graph.routing
-    if isinstance(routing, DimensionRouting):
-        links_of_kind = {"FullyConnected": 1, "Switch": 2}  # between the two farthest members
-        return sum(links_of_kind.get(d.kind, d.size // 2) for d in dimensions_of(routing))
-    if graph.npus == 1:
-        return 0
-    # NPUs with the same homes have the same distances: 10^5 NPUs of a fat tree are some thousand rows
-    to_npu = np.unique(routing.home, axis=0)
-    from_npu = to_npu[np.linspace(0, len(to_npu) - 1, min(len(to_npu), _MAX_SOURCES)).astype(int)]
-    # a last row and column for unused homes (-1), from which nothing is near
-    between = np.pad(routing.hops[routing.row[routing.home_node]], (0, 1), constant_values=UNREACHABLE)
-    farthest = 0
-    for begin in range(0, len(from_npu), _ROWS):
-        hops = between[from_npu[begin : begin + _ROWS]].min(axis=1)
-        farthest = max(farthest, int(np.min([hops[:, home] for home in to_npu.T], axis=0).max()))
-    return farthest + 2
-
-
-def _ecmp_width(graph: Graph) -> int:
-    """Return the maximum number of equal-cost links among which a node of the network chooses."""
-    routing = graph.routing
-    sizes = np.diff(routing.set_ptr)
-    if isinstance(routing, TableRouting):
-        return int(sizes[routing.next_set[routing.next_set >= 0]].max(initial=1))
-    even = (routing.sizes % 2 == 0) & (routing.sizes > 2)
-    first = routing.offset[(routing.mode == RING) & even]
-    # at half of an even ring both directions are equally long, and a node chooses among the links of both
-    both = sizes[routing.sets[first]] + sizes[routing.sets[first + 1]]
-    return int(max(sizes.max(initial=1), both.max(initial=1)))
-
-
-def _dimension_bisection(graph: Graph, routing: DimensionRouting) -> int:
-    """Return the minimum rate in bit/s of one direction from the lower to the upper half of a dimension."""
-    cuts = []
-    for d, size in enumerate(routing.sizes):
-        lower = routing.digit[:, d] < size // 2
-        if routing.mode[0, d] == SINGLE:
-            # half of the NPUs of each switch are below the cut: what they can send is the sum of their links to it
-            leaving = (routing.digit[graph.link_dst, d] == -1) & (routing.digit[graph.link_src, d] >= 0)
-            cuts.append(int(graph.link_rate_bps[leaving & lower[graph.link_src]].sum()))
-        else:
-            # a node with digit -1 is a switch of dimension d itself; switches of other dimensions have a digit and no
-            # links in d
-            here = (routing.digit[:, d] >= 0)[graph.link_src] & (routing.digit[:, d] >= 0)[graph.link_dst]
-            cuts.append(int(graph.link_rate_bps[here & lower[graph.link_src] & ~lower[graph.link_dst]].sum()))
-    return min(cuts)
 
 
 def _tiers(graph: Graph) -> Iterator[dict[str, object]]:

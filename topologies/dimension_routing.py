@@ -2,14 +2,16 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
-from nadi.inputs.arrays import Int32, Int64
+from nadi.inputs.arrays import Float64, Int8, Int32, Int64
 from nadi.inputs.limits import MAX_CABLES
-from nadi.topologies.graph import NONE, RING, SINGLE, TABLE, DimensionRouting, Extent, TopologyError
+from nadi.topologies.graph import NONE, RING, SINGLE, TABLE, Extent, Graph, Routing, TopologyError
 
 # Kinds of dimensions -> routing mode of an NPU in one
 KINDS = {"Ring": RING, "FullyConnected": TABLE, "Switch": SINGLE}
@@ -45,6 +47,188 @@ def format_dimensions(dimensions: Sequence[Dimension]) -> str:
         dimensions: The dimensions, fastest first.
     """
     return "_".join(f"{d.kind}({d.size})" for d in dimensions)
+
+
+@dataclass(frozen=True, eq=False)
+class DimensionRouting(Routing):
+    """Dimension-ordered routing: packets correct the first dimension with different digits first."""
+
+    sizes: Int32  # int32[D], members of each dimension, fastest first
+    digit: Int32  # int32[nodes, D], own coordinate; -1 = any (a switch of that dimension)
+    mode: Int8  # int8[nodes, D], action in the dimension: RING, TABLE, SINGLE, NONE (never needed)
+    # int64[nodes, D], index of `sets`. RING: sets[o] leads towards +1 and sets[o + 1] towards -1; packets take the
+    # shorter way, and either at the opposite node of an even ring. TABLE: sets[o + digit of the destination]. SINGLE:
+    # sets[o].
+    offset: Int64
+    sets: Int32  # int32[], port sets; -1 where a set is not needed (a TABLE's own digit)
+    set_ptr: Int32  # int32[sets + 1], see `set_link`
+    set_link: Int32  # int32[], set s holds the links set_link[set_ptr[s]:set_ptr[s + 1]], ascending
+
+    npus_forward: ClassVar[bool] = True
+
+    @property
+    def dimensions(self) -> int:  # type: ignore[override]
+        """Number of dimensions."""
+        return len(self.sizes)
+
+    @property
+    def stack(self) -> str:
+        """The dimensions, as topology `stack` takes them."""
+        return format_dimensions(dimensions_of(self))
+
+    def next_links(self, graph: Graph, node: int, dst: int) -> list[int]:  # noqa: ARG002 - as of all routings
+        """Return the links as described in `Routing`: the first dimension with different digits decides.
+
+        Args:
+            graph: The network in which packets travel.
+            node: The number of the NPU or switch that has the packet.
+            dst: The number of the NPU to which the packet travels.
+        """
+        dimension = next(d for d in range(len(self.sizes)) if self.digit[node, d] != self.digit[dst, d])
+        mode, offset = self.mode[node, dimension], self.offset[node, dimension]
+        if mode == NONE:
+            raise AssertionError(f"node {node} cannot correct dimension {dimension} on the way to npu {dst}")
+        if mode == RING:
+            size = int(self.sizes[dimension])
+            ahead = int(self.digit[dst, dimension] - self.digit[node, dimension]) % size
+            # The set at `offset` leads ahead, the next one back. In a ring of 8, 3 places ahead is forwards, 5 is
+            # backwards, and for 4 both directions are shortest.
+            ways = [offset] * (2 * ahead <= size) + [offset + 1] * (2 * ahead >= size)
+            return sorted({link for way in ways for link in _links_of(self, self.sets[way])})
+        if mode == TABLE:
+            offset += self.digit[dst, dimension]
+        return _links_of(self, self.sets[offset])
+
+    def path_links(self, src: Int64, dst: Int64) -> Int64:
+        """Return int64[p]: number of links over all dimensions: around rings, one, or up and down.
+
+        Args:
+            src: int64[p], the NPUs at which the paths begin.
+            dst: int64[p], the NPUs at which the paths end.
+        """
+        links = np.zeros(len(src), np.int64)
+        for d, size in enumerate(self.sizes.tolist()):
+            # int64, as a difference of int32 digits would be negative before the remainder
+            ahead = (self.digit[dst, d].astype(np.int64) - self.digit[src, d]) % size
+            mode = self.mode[0, d]
+            # a dimension with a switch takes two links, up to it and down; a full mesh takes one
+            across = np.minimum(ahead, size - ahead) if mode == RING else np.where(mode == SINGLE, 2, 1) * (ahead > 0)
+            links += across
+        return links
+
+    def longest_links(self) -> int:
+        """Return the number of links between the two farthest NPUs."""
+        links_of_kind = {"FullyConnected": 1, "Switch": 2}  # between the two farthest members
+        return sum(links_of_kind.get(d.kind, d.size // 2) for d in dimensions_of(self))
+
+    def diameter(self, npus: int) -> int:  # noqa: ARG002 - as of all routings
+        """Return the number of links between the two farthest NPUs.
+
+        Args:
+            npus: The number of NPUs.
+        """
+        return self.longest_links()
+
+    def ecmp_width(self) -> int:
+        """Return the maximum number of equal-cost links among which an NPU or switch chooses."""
+        sizes = np.diff(self.set_ptr)
+        even = (self.sizes % 2 == 0) & (self.sizes > 2)
+        first = self.offset[(self.mode == RING) & even]
+        # at half of an even ring both directions are equally long, and a node chooses among the links of both
+        both = sizes[self.sets[first]] + sizes[self.sets[first + 1]]
+        return int(max(sizes.max(initial=1), both.max(initial=1)))
+
+    def bisection_bps(self, graph: Graph) -> int:
+        """Return the minimum rate in bit/s of one direction from the lower to the upper half of a dimension.
+
+        Args:
+            graph: The network.
+        """
+        cuts = []
+        for d, size in enumerate(self.sizes):
+            lower = self.digit[:, d] < size // 2
+            if self.mode[0, d] == SINGLE:
+                # half of the NPUs of each switch are below the cut: what they can send is the sum of their links to it
+                leaving = (self.digit[graph.link_dst, d] == -1) & (self.digit[graph.link_src, d] >= 0)
+                cuts.append(int(graph.link_rate_bps[leaving & lower[graph.link_src]].sum()))
+            else:
+                # a node with digit -1 is a switch of dimension d itself; switches of other dimensions have a digit and
+                # no links in d
+                here = (self.digit[:, d] >= 0)[graph.link_src] & (self.digit[:, d] >= 0)[graph.link_dst]
+                cuts.append(int(graph.link_rate_bps[here & lower[graph.link_src] & ~lower[graph.link_dst]].sum()))
+        return min(cuts)
+
+    def loads(self, graph: Graph, src: Int64, dst: Int64, packets: Float64) -> Float64:
+        """Return float64[links]: packets of each link, shared equally among the links that `next_links` allows.
+
+        Args:
+            graph: The network.
+            src: int64[p], the sending NPU of each pair.
+            dst: int64[p], the receiving NPU of each pair, another than `src`.
+            packets: float64[p], packets of each pair.
+        """
+        return dimension_loads(graph, self, src, dst, packets)
+
+    def certain_loads(
+        self, graph: Graph, src: Int64, dst: Int64, amounts: Float64
+    ) -> list[tuple[npt.NDArray[np.integer], Int64, Float64]]:
+        """Return the sums of pairs at all port sets on their paths, without pairs that have two paths.
+
+        Args:
+            graph: The network.
+            src: int64[p], the sending NPU of each pair.
+            dst: int64[p], the receiving NPU of each pair.
+            amounts: float64[k, p], k amounts of each pair; sums are float64[k, sets].
+        """
+        sizes = np.diff(self.set_ptr)
+        tied = np.zeros(len(src), np.bool_)
+        for d, size in enumerate(self.sizes.tolist()):
+            ahead = (self.digit[dst, d].astype(np.int64) - self.digit[src, d]) % size
+            # half-way round a ring both directions are shortest, so neither must carry the traffic
+            tied |= (self.mode[0, d] == RING) & (size > 2) & (2 * ahead == size)
+        sure = np.flatnonzero(~tied)
+        loads = [self.loads(graph, src[sure], dst[sure], values[sure]) for values in amounts]
+        # a load is divided equally among parallel links: that of the first, times their number, is the set's
+        sums = np.stack([of_link[self.set_link[self.set_ptr[:-1]]] * sizes for of_link in loads])
+        return [(self.set_link, np.repeat(np.arange(len(sizes)), sizes), sums)]
+
+    def group_places(self, graph: Graph) -> Callable[[Int64], list[Int64]]:  # noqa: ARG002 - as of all routings
+        """Return a function to the members' digits relative to the first member, modulo the sizes.
+
+        Args:
+            graph: The network.
+        """
+
+        def places(groups: Int64) -> list[Int64]:
+            digit = self.digit[groups].astype(np.int64)
+            # moving a group along a ring changes nothing
+            return [((digit - digit[:, :1]) % self.sizes.astype(np.int64)).reshape(len(groups), -1)]
+
+        return places
+
+    def ways_along(self, npu: int, dim: int, dims: tuple[int, ...], members: int) -> int:
+        """Return the number of other members of a line of a dimension if an NPU has a link to each; 1 otherwise.
+
+        Args:
+            npu: The number of the NPU.
+            dim: The number of the logical dimension; -1 = none.
+            dims: The logical dimensions of the network.
+            members: The number of members of the line.
+        """
+        is_mesh = dim >= 0 and tuple(self.sizes.tolist()) == dims and self.mode[npu, dim] == TABLE
+        return members - 1 if is_mesh else 1
+
+    def directions(self, graph: Graph) -> Int64:
+        """Return int64[D, links], how each link changes the digits.
+
+        Args:
+            graph: The network.
+        """
+        return ((self.digit[graph.link_dst] - self.digit[graph.link_src]) % self.sizes).T.astype(np.int64)
+
+
+def _links_of(routing: DimensionRouting, port_set: int) -> list[int]:
+    return [int(link) for link in routing.set_link[routing.set_ptr[port_set] : routing.set_ptr[port_set + 1]]]
 
 
 def dimensions_of(routing: DimensionRouting) -> tuple[Dimension, ...]:
@@ -216,3 +400,97 @@ def _neighbours(layout: Hierarchy, number: int, dimension: Dimension) -> list[tu
         return [(npu, TABLE, line)]
     up, first = layout.cable_b[number], np.flatnonzero(own == 0)
     return [(npu, SINGLE, up[:, None]), (up[first], TABLE, line[first])]
+
+
+# Packets of each link under DimensionRouting: one dimension after another, all pairs at once.
+#
+# On a ring, a pair's packets cover consecutive links; such runs are added up as differences at their two ends, so that
+# the length of a path does not matter for the cost.
+
+
+_MAX_PAIRS = 1 << 20  # per block, to bound memory
+
+
+def dimension_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:
+    """Return float64[links]: packets of each link, shared equally among the links that `next_links` allows.
+
+    Args:
+        graph: The fabric (`Graph`).
+        routing: Routing of the fabric by dimensions.
+        src: int64[p], the sending NPU of each pair.
+        dst: int64[p], the receiving NPU of each pair, another than `src`.
+        packets: float64[p], packets of each pair.
+    """
+    packets_of_set = np.zeros(len(routing.set_ptr) - 1)
+    for begin in range(0, len(src), _MAX_PAIRS):
+        block = slice(begin, begin + _MAX_PAIRS)
+        packets_of_set += _set_loads(graph, routing, src[block], dst[block], packets[block])
+    sizes = np.diff(routing.set_ptr)
+    # set_ptr is a CSR of links: set s has links set_link[set_ptr[s]:set_ptr[s + 1]], each with an equal part
+    per_link = np.repeat(packets_of_set / sizes, sizes)
+    return np.asarray(np.bincount(routing.set_link, per_link, minlength=graph.links), np.float64)
+
+
+def _set_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:
+    """Return float64[sets]: packets of each port set, from NPUs src to dst, int64[p], with packets float64[p]."""
+    packets_of_set = np.zeros(len(routing.set_ptr) - 1)
+    # sizes (4, 2, 3): strides (1, 4, 8), as an NPU's number is digit 0 + 4 x digit 1 + 8 x digit 2
+    stride = np.cumprod(np.append(1, routing.sizes[:-1]), dtype=np.int64)
+    here = src.copy()
+    for d in range(len(routing.sizes)):
+        goal = routing.digit[dst, d].astype(np.int64)
+        moves = np.flatnonzero(routing.digit[here, d] != goal)
+        mode = routing.mode[0, d]  # the same for all NPUs
+        if mode == RING:
+            packets_of_set += _ring_loads(routing, d, int(stride[d]), here[moves], goal[moves], packets[moves])
+        else:
+            node = here[moves]
+            if mode == SINGLE:
+                up = routing.sets[routing.offset[node, d]]
+                packets_of_set += np.bincount(up, packets[moves], minlength=len(packets_of_set))
+                # the packets are at that switch now, from where one more link leads to the NPU with the goal's digit
+                node = graph.link_dst[routing.set_link[routing.set_ptr[up]]]
+            across = routing.sets[routing.offset[node, d] + goal[moves]]
+            packets_of_set += np.bincount(across, packets[moves], minlength=len(packets_of_set))
+        # all pairs are where their packets enter the next dimension
+        here[moves] += (goal[moves] - routing.digit[here[moves], d]) * stride[d]
+    return packets_of_set
+
+
+def _ring_loads(
+    routing: DimensionRouting, dimension: int, stride: int, here: Int64, goal: Int64, packets: Float64
+) -> Float64:
+    """Return float64[sets]: packets of each port set from moves in a Ring dimension, the shorter way."""
+    # stride: distance of neighbours' numbers; here, goal, packets: [p], NPU, target digit and packets of each move.
+    size = int(routing.sizes[dimension])
+    npus = int(np.prod(routing.sizes, dtype=np.int64))
+    digit = routing.digit[here, dimension].astype(np.int64)
+    ahead = (goal - digit) % size
+    # [p, 2]: number of links towards +1 and -1, by which the opposite node's packets are shared
+    links = np.diff(routing.set_ptr)[routing.sets[routing.offset[here, dimension][:, None] + np.array([0, 1])]]
+    up = np.where(2 * ahead == size, packets * links[:, 0] / links.sum(axis=1), np.where(2 * ahead < size, packets, 0))
+    down = packets - up
+
+    npu = np.arange(npus)
+    # rings of the dimension: NPUs that differ in this digit only; line_of numbers them, [npus]
+    line_of = npu // (stride * size) * stride + npu % stride
+    digit_of = npu // stride % size
+    line, lines = line_of[here], npus // size
+    upwards = _runs(lines, size, line, digit, ahead, up)[line_of, digit_of]
+    # towards -1 from digit a to b uses the sets of a, a - 1, .., b + 1: a run that begins at b + 1
+    downwards = _runs(lines, size, line, (goal + 1) % size, (digit - goal) % size, down)[line_of, digit_of]
+    offset = routing.offset[:npus, dimension]
+    sets = np.concatenate([routing.sets[offset], routing.sets[offset + 1]])
+    packets_of = np.bincount(sets, np.concatenate([upwards, downwards]), minlength=len(routing.set_ptr) - 1)
+    return np.asarray(packets_of, np.float64)
+
+
+def _runs(rings: int, ring_size: int, ring_of_run: Int64, begin: Int64, length: Int64, packets: Float64) -> Float64:
+    """Return float64[rings, ring_size]: packets of runs of a length from `begin` on, which wrap around, per place."""
+    # Example: a ring of 4, a run of 3 packets from place 3, 2 links long: +3 at 3, -3 at 5 of twice the ring; the
+    # running sum is 0 0 0 3 3 0 0 0, and both halves added give 3 0 0 3: links 3 and 0.
+    first = ring_of_run * 2 * ring_size + begin
+    steps = np.bincount(first, packets, minlength=2 * rings * ring_size)
+    steps -= np.bincount(first + length, packets, minlength=2 * rings * ring_size)
+    twice = np.cumsum(steps.reshape(rings, 2 * ring_size), axis=1)
+    return np.maximum(twice[:, :ring_size] + twice[:, ring_size:], 0)  # rounding must not leave negative values

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from nadi.inputs.arrays import Int32, Int64
 from nadi.inputs.limits import LINK_RATE_BPS
-from nadi.topologies.graph import AGGREGATOR, NPU, Graph, TableRouting, TopologyError
-from nadi.topologies.routing import build_table_routing
+from nadi.topologies.graph import AGGREGATOR, NPU, Graph, TopologyError
+from nadi.topologies.table_routing import build_table_routing
 
 AGGREGATOR_DELAY_PS = 100_000  # delay between a switch's ports and its aggregator, each way: 100 ns, an assumption
 NO_NUMBER = -1  # number of an endpoint in the network's file, which lacks it
@@ -79,7 +79,7 @@ def with_host_memories(graph: Graph) -> Graph:
     of a host.
     """
     hosts, first_npu = np.unique(graph.host, return_index=True)
-    if len(hosts) == graph.npus or not isinstance(graph.routing, TableRouting):
+    if len(hosts) == graph.npus or graph.routing.npus_forward:
         raise TopologyError(f"{graph.name}: its NPUs are in no hosts with switches of their own")
     memory, switch, rate_bps, delay_ps = _memory_links(graph, hosts)
     cables = np.stack([memory, switch], axis=1)
@@ -121,6 +121,7 @@ def _with_endpoints(
     n, more = graph.npus, len(np.asarray(host))
     # column 0 is an endpoint, n behind its index; column 1 a switch, which the endpoints move up
     own = cables + np.array([n, more])
+    group = _inserted(graph.group, n, np.full(more, -1))
     link_src = np.concatenate([_moved(graph.link_src, n, more), own.reshape(-1)]).astype(np.int32)
     link_dst = np.concatenate([_moved(graph.link_dst, n, more), own[:, ::-1].reshape(-1)]).astype(np.int32)
     return replace(
@@ -136,8 +137,9 @@ def _with_endpoints(
         link_delay_ps=np.concatenate([graph.link_delay_ps, np.repeat(delay_ps, 2)]),
         host=np.concatenate([graph.host, host]).astype(np.int32),
         pod=_inserted(graph.pod, n, pod),
+        group=group,
         numbers=graph.numbers and (*graph.numbers[:n], *[NO_NUMBER] * more, *graph.numbers[n:]),
-        routing=build_table_routing(n + more, graph.nodes + more, link_src, link_dst),
+        routing=build_table_routing(n + more, graph.nodes + more, link_src, link_dst, group),
     )
 
 

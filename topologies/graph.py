@@ -1,14 +1,15 @@
 """A network as a value: nodes, directed links and the routing, in NumPy arrays; its size before it is built."""
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from nadi.inputs.arrays import Int8, Int32, Int64
+from nadi.inputs.arrays import Float64, Int8, Int32, Int64
 from nadi.inputs.errors import InputError
 
 
@@ -19,40 +20,221 @@ class TopologyError(InputError):
 NPU, SWITCH, NVSWITCH, AGGREGATOR = range(4)
 RING, TABLE, SINGLE, NONE = 0, 1, 2, 3
 _MAX_SHARES = 16  # approximate maximum sum of the shares of an NPU's NICs
-UNREACHABLE = 127  # `TableRouting.hops` between switches that no path of switches connects
+UNREACHABLE = 127  # links of tables (topologies/table_routing.py) between switches that no path connects
 
 
-@dataclass(frozen=True, eq=False)
-class TableRouting:
-    """Shortest paths over the switches, per *home* (a switch that has NPUs); NPUs never carry transit."""
+class Routing(ABC):
+    """How packets find their ways through a network: all that other files ask of a kind of routing.
 
-    # A packet at a switch proceeds towards the nearest of its destination's homes; if several are equally near, the
-    # links of all their port sets are equivalent. `topologies.routing.next_links` is the reference.
+    A kind of routing is a subclass in a file of its own, and a builder brings its routing. The engine's kernels know
+    two forms: tables per first switch of the destination (`dimensions` is 0) and digits per dimension
+    (pdes/construction/schedule.py fills their arrays). Routing that is not minimal chooses among paths of the same
+    tables (pdes/network/detours).
+    """
 
-    home_node: Int32  # int32[homes], node of each home, ascending
-    home: Int32  # int32[npus, H], home columns of each NPU, ascending; -1 = unused
-    attach_set: Int32  # int32[npus, H], port set of the links from that home to the NPU; -1 = unused
-    row: Int32  # int32[nodes], row of each switch; -1 for NPUs
-    hops: Int8  # int8[rows, homes], links from switch to home; 0 at home, `UNREACHABLE` if there is no path
-    next_set: Int32  # int32[rows, homes], port set of all links on shortest paths; -1 at home or unreachable
     set_ptr: Int32  # int32[sets + 1], see `set_link`
-    set_link: Int32  # int32[], set s holds the links set_link[set_ptr[s]:set_ptr[s + 1]], ascending
+    set_link: Int32  # int32[], port set s holds the links set_link[set_ptr[s]:set_ptr[s + 1]], ascending
 
+    npus_forward: ClassVar[bool] = False  # whether NPUs carry packets of others
+    goes_around: ClassVar[bool] = False  # whether `without` finds paths around links that are down
+    dimensions: int = 0  # number of dimensions whose digits the kernels correct; 0 = they look up tables
+    homes_per_npu: int = 1  # maximum number of first switches of an NPU
 
-@dataclass(frozen=True, eq=False)
-class DimensionRouting:
-    """Dimension-ordered routing: packets correct the first dimension with different digits first."""
+    @property
+    def stack(self) -> str:
+        """The dimensions by which packets are routed, as topology `stack` takes them; "" = none."""
+        return ""
 
-    sizes: Int32  # int32[D], members of each dimension, fastest first
-    digit: Int32  # int32[nodes, D], own coordinate; -1 = any (a switch of that dimension)
-    mode: Int8  # int8[nodes, D], action in the dimension: RING, TABLE, SINGLE, NONE (never needed)
-    # int64[nodes, D], index of `sets`. RING: sets[o] leads towards +1 and sets[o + 1] towards -1; packets take the
-    # shorter way, and either at the opposite node of an even ring. TABLE: sets[o + digit of the destination]. SINGLE:
-    # sets[o].
-    offset: Int64
-    sets: Int32  # int32[], port sets; -1 where a set is not needed (a TABLE's own digit)
-    set_ptr: Int32  # int32[sets + 1], see `set_link`
-    set_link: Int32  # int32[], set s holds the links set_link[set_ptr[s]:set_ptr[s + 1]], ascending
+    @abstractmethod
+    def next_links(self, graph: "Graph", node: int, dst: int) -> list[int]:
+        """Return the equal-cost links on which a packet at `node` may proceed towards NPU dst, ascending.
+
+        Args:
+            graph: The network in which packets travel.
+            node: The number of the NPU or switch that has the packet.
+            dst: The number of the NPU to which the packet travels.
+        """
+
+    @abstractmethod
+    def path_links(self, src: Int64, dst: Int64) -> Int64:
+        """Return int64[p]: number of links of the paths between different NPUs.
+
+        Args:
+            src: int64[p], the NPUs at which the paths begin.
+            dst: int64[p], the NPUs at which the paths end.
+        """
+
+    @abstractmethod
+    def longest_links(self) -> int:
+        """Return an upper bound of the number of links of a path between NPUs."""
+
+    @abstractmethod
+    def diameter(self, npus: int) -> int:
+        """Return the number of links of the longest path between NPUs, of which there are `npus`.
+
+        Args:
+            npus: The number of NPUs, which are the first nodes.
+        """
+
+    @abstractmethod
+    def ecmp_width(self) -> int:
+        """Return the maximum number of equal-cost links among which a node chooses."""
+
+    @abstractmethod
+    def loads(self, graph: "Graph", src: Int64, dst: Int64, packets: Float64) -> Float64:
+        """Return float64[links]: packets of each link, shared among the links that `next_links` allows.
+
+        Args:
+            graph: The network.
+            src: int64[p], the sending NPU of each pair.
+            dst: int64[p], the receiving NPU of each pair, another than `src`.
+            packets: float64[p], packets of each pair.
+        """
+
+    @abstractmethod
+    def certain_loads(
+        self, graph: "Graph", src: Int64, dst: Int64, amounts: Float64
+    ) -> list[tuple[npt.NDArray[np.integer], Int64, Float64]]:
+        """Return what must cross sets of links whatever paths are chosen: lists of links, their sets, and sums.
+
+        Args:
+            graph: The network.
+            src: int64[p], the sending NPU of each pair.
+            dst: int64[p], the receiving NPU of each pair.
+            amounts: float64[k, p], k amounts of each pair; sums are float64[k, sets].
+        """
+
+    @abstractmethod
+    def group_places(self, graph: "Graph") -> Callable[[Int64], list[Int64]]:
+        """Return a function from groups of NPUs, int64[g, n], to arrays int64[g, w]; equal rows are equal places.
+
+        Args:
+            graph: The network.
+        """
+
+    def without(self, graph: "Graph", links: Collection[int]) -> "Routing":  # noqa: ARG002 - for those that go around
+        """Return the routing while links are down; TopologyError if there is no way around them, as of this class.
+
+        Args:
+            graph: The complete network, which this routing routes.
+            links: Numbers of the links that are down.
+        """
+        raise TopologyError(f"{graph.name} is routed by dimensions, which have no way around a link that is down")
+
+    def bisection_bps(self, graph: "Graph") -> int | None:  # noqa: ARG002
+        """Return the exact rate in bit/s of one direction between two halves of the NPUs; None = not known.
+
+        Args:
+            graph: The network.
+        """
+        return None
+
+    def side_by_side(
+        self,
+        graph: "Graph",  # noqa: ARG002
+        npu: int,  # noqa: ARG002
+        links: npt.NDArray[np.integer],
+    ) -> list[npt.NDArray[np.integer]]:
+        """Return links of an NPU to ordinary switches, int[n], by those that are equally near to some other NPU.
+
+        Args:
+            graph: The network.
+            npu: The number of the NPU.
+            links: int[n], its links to ordinary switches.
+        """
+        return [links]
+
+    def reaches(self, src: Int64, dst: Int64) -> npt.NDArray[np.bool_]:  # noqa: ARG002
+        """Return bool[p]: whether a path leads from an NPU to another; none leads to the memory of another host.
+
+        Args:
+            src: int64[p], the first NPU of each pair.
+            dst: int64[p], the other NPU of each pair.
+        """
+        return np.ones(len(src), np.bool_)
+
+    def has_choice(self) -> bool:
+        """Return whether some packet has several equal links, or an NPU several first switches."""
+        return True
+
+    def choosing_nodes(self, nodes: int) -> Int64:
+        """Return int64[nodes]: 1 for nodes that may have several equal links to some NPU.
+
+        Args:
+            nodes: The number of nodes of the network.
+        """
+        return np.ones(nodes, np.int64)
+
+    def leaves(self, graph: "Graph") -> Int64 | None:  # noqa: ARG002
+        """Return int64[nodes], equal numbers for an NPU and its only first switch; None = NPUs have no such switches.
+
+        Args:
+            graph: The network.
+        """
+        return None
+
+    def classes_of(self, npus: Int64) -> Int64:
+        """Return int64[n]: equal numbers for NPUs behind the same first switches.
+
+        Args:
+            npus: int64[n], numbers of NPUs.
+        """
+        return np.unique(npus, return_inverse=True)[1].reshape(-1)
+
+    def meets_at(self, src: Int64, dst: Int64, is_kind: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:  # noqa: ARG002
+        """Return bool[p]: whether one first switch of a kind joins both NPUs of a pair.
+
+        Args:
+            src: int64[p], the first NPU of each pair.
+            dst: int64[p], the other NPU of each pair.
+            is_kind: bool[nodes], whether each node is of that kind.
+        """
+        return np.zeros(len(src), np.bool_)
+
+    def ways_along(self, npu: int, dim: int, dims: tuple[int, ...], members: int) -> int:  # noqa: ARG002
+        """Return the number of other members of a line of a dimension if an NPU has a link to each; 1 otherwise.
+
+        Args:
+            npu: The number of the NPU.
+            dim: The number of the logical dimension; -1 = none.
+            dims: The logical dimensions of the network.
+            members: The number of members of the line.
+        """
+        return 1
+
+    def directions(self, graph: "Graph") -> Int64 | None:  # noqa: ARG002
+        """Return int64[D, links], how each link changes the digits, where these decide; None = they do not.
+
+        Args:
+            graph: The network.
+        """
+        return None
+
+    def used_links(self, graph: "Graph", most: int) -> npt.NDArray[np.bool_] | None:  # noqa: ARG002
+        """Return bool[links, destinations]: whether paths between switches take a link; None = none, or too many.
+
+        Args:
+            graph: The network.
+            most: The maximum number of entries.
+        """
+        return None
+
+    def common_switch(self, npus: Int64) -> tuple[int, Int64]:  # noqa: ARG002
+        """Return the switch nearest to all NPUs, -1 = none, and int64[n], the first switch of each on its path.
+
+        Args:
+            npus: int64[n], numbers of NPUs.
+        """
+        return -1, np.zeros(0, np.int64)
+
+    def links_to_switch(self, node: int, home: int) -> Int32:  # noqa: ARG002
+        """Return the links on which a switch sends towards another that has NPUs, int32[n]; none without such switches.
+
+        Args:
+            node: The number of the switch.
+            home: The number of the other switch.
+        """
+        return np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +254,8 @@ class Graph:
     dims: tuple[int, ...]  # logical dimensions, fastest first; their product is `npus`
     host: Int32  # int32[npus], server (scale-up domain) of each NPU; without servers, each NPU has its own
     pod: Int32  # int32[nodes], pod for partitions by pod; -1 = none
-    routing: TableRouting | DimensionRouting  # routing of packets, by tables or by dimensions
+    group: Int32  # int32[nodes], group of each switch, as of a dragonfly; -1 = none, as of NPUs
+    routing: Routing  # routing of packets
     switch_names: tuple[str, ...]  # names of the nodes from `npus` on, such as "leaf 2"
     accelerator: str = ""  # model of the NPUs, such as "h100", which selects NCCL's constants; "" = unknown
     npus_per_nic: int = 1  # number of consecutive NPUs of a server whose links are equal parts of one NIC
@@ -112,7 +295,7 @@ class Graph:
             is_nvlink = self.node_kind[self.link_dst[own]] == NVSWITCH
             if len(np.unique(rate_bps[own[~is_nvlink]])) <= 1:
                 continue
-            for nics in self._side_by_side(npu, own[~is_nvlink]):
+            for nics in self.routing.side_by_side(self, npu, own[~is_nvlink]):
                 rates_bps = rate_bps[nics]
                 if len(np.unique(rates_bps)) > 1:
                     # NICs of 400 and 100 Gb/s have 4 shares and 1; of 400 and 25 Gb/s, 15 and 1 instead of 16 and 1
@@ -123,30 +306,6 @@ class Graph:
                     shares[own[is_nvlink]] = max(round(parts.mean()), 1)
                     shares[nics] = parts
         return shares
-
-    @cached_property
-    def _home_sets(self) -> tuple[Int32, Int64, Int64]:
-        """The distinct homes of NPUs, int32[sets, homes], the NPUs of each, int64[sets], and the set of each NPU."""
-        routing = cast("TableRouting", self.routing)
-        sets, of_npu, counts = np.unique(routing.home, axis=0, return_inverse=True, return_counts=True)
-        return sets, counts.astype(np.int64), of_npu.reshape(-1).astype(np.int64)
-
-    def _side_by_side(self, npu: int, links: npt.NDArray[np.integer]) -> list[npt.NDArray[np.integer]]:
-        """Return links of an NPU to ordinary switches, int[n], by those that are equally near to some other NPU."""
-        if isinstance(self.routing, DimensionRouting) or len(links) < 2:
-            return [links]
-        sets, counts, of_npu = self._home_sets
-        others = sets[(np.arange(len(sets)) != of_npu[npu]) | (counts > 1)]
-        far = np.full((len(links), 1), UNREACHABLE, np.int8)  # from home -1, which is none
-        hops = np.append(self.routing.hops[self.routing.row[self.link_dst[links]]], far, axis=1)[:, others].min(axis=2)
-        is_nearest = (hops == hops.min(axis=0)) & (hops < UNREACHABLE)
-        group = np.arange(len(links))
-        for first in range(len(links)):
-            beside = (is_nearest & is_nearest[first]).any(axis=1)
-            if beside.any():
-                # whole groups join: if 0 is beside 1, and 1 beside 2, all three share what the NPU sends
-                group[np.isin(group, group[beside])] = group[beside].min()
-        return [links[group == number] for number in np.unique(group)]
 
     def _chain_rates_bps(self, links: npt.NDArray[np.integer]) -> Int64:
         """Return the slowest rate from each link, int[n], to a node with several others: past a NIC's chip."""

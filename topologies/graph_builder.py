@@ -18,8 +18,8 @@ from nadi.inputs.arrays import Int64
 from nadi.inputs.limits import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES, MAX_NPUS
 from nadi.inputs.units import parse_delay, parse_link_rate, short
 from nadi.topologies.dimension_routing import Hierarchy, build_dimension_routing
-from nadi.topologies.graph import NPU, NVSWITCH, SWITCH, Graph, TableRouting, TopologyError
-from nadi.topologies.routing import build_table_routing, unreachable_pair
+from nadi.topologies.graph import NPU, NVSWITCH, SWITCH, Graph, TopologyError
+from nadi.topologies.table_routing import TableRouting, build_table_routing, unreachable_pair
 
 
 class GraphBuilder:
@@ -36,6 +36,7 @@ class GraphBuilder:
         self._kind: list[npt.NDArray[np.int64]] = [np.full(npus, NPU)]
         self._latency: list[npt.NDArray[np.int64]] = [np.zeros(npus, np.int64)]
         self._pod: list[npt.NDArray[np.int64]] = [np.full(npus, -1)]
+        self._group: list[npt.NDArray[np.int64]] = [np.full(npus, -1)]
         self._cables: list[npt.NDArray[np.int64]] = []
         self._cable_count = 0
 
@@ -70,6 +71,7 @@ class GraphBuilder:
         latency_ps: npt.ArrayLike = 0,
         kind: npt.ArrayLike = SWITCH,
         pod: npt.ArrayLike = -1,
+        group: npt.ArrayLike = -1,
     ) -> npt.NDArray[np.int64]:
         """Add switches; return their nodes, int64[count].
 
@@ -78,11 +80,13 @@ class GraphBuilder:
             latency_ps: The forwarding latency in picoseconds, one value or int[count].
             kind: SWITCH or NVSWITCH, one value or int[count].
             pod: The number of the pod, -1 for none, one value or int[count].
+            group: The number of the group, as of a dragonfly, -1 for none, one value or int[count].
         """
         first = self.nodes
         self._refuse_too_many(len(names))
         self._switch_names.extend(names)
-        for column, values in ((self._kind, kind), (self._latency, latency_ps), (self._pod, pod)):
+        columns = (self._kind, kind), (self._latency, latency_ps), (self._pod, pod), (self._group, group)
+        for column, values in columns:
             column.append(np.broadcast_to(np.asarray(values, np.int64), len(names)))
         return np.arange(first, first + len(names))
 
@@ -178,6 +182,7 @@ class GraphBuilder:
             dims=dims,
             host=host_of_npu.astype(np.int32),
             pod=np.concatenate(self._pod).astype(np.int32),
+            group=np.concatenate(self._group).astype(np.int32),
             routing=build_dimension_routing(layout, link_src, link_dst)
             if layout
             else self._table_routing(link_src, link_dst),
@@ -199,7 +204,7 @@ class GraphBuilder:
             # the slowest of the merged switches decides, as a striped message waits for its last part
             np.maximum.at(latency_ps, first, latency_ps)
             self._kind, self._latency = [kind[kept]], [latency_ps[kept]]
-            self._pod = [np.concatenate(self._pod)[kept]]
+            self._pod, self._group = [np.concatenate(self._pod)[kept]], [np.concatenate(self._group)[kept]]
             self._switch_names = [name for name, own in zip(self._switch_names, kept[self.npus :], strict=True) if own]
             cables = np.concatenate([number[first[cables[:2]]], cables[2:]])
         return striped(np.concatenate(self._kind), cables)
@@ -233,7 +238,7 @@ class GraphBuilder:
         degree = np.bincount(link_src, minlength=self.nodes)[: self.npus]
         if self.npus > 1 and not degree.all():
             raise TopologyError(f"npu {np.argmin(degree)} has no link; expected one or more")
-        routing = build_table_routing(self.npus, self.nodes, link_src, link_dst)
+        routing = build_table_routing(self.npus, self.nodes, link_src, link_dst, np.concatenate(self._group))
         pair = unreachable_pair(self.npus, routing)
         if pair:
             raise TopologyError(

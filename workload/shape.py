@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nadi.inputs.arrays import Int32, Int64
-from nadi.topologies import NVSWITCH, TABLE, DimensionRouting, Graph, next_links, route
+from nadi.topologies import NVSWITCH, Graph, next_links, route
 from nadi.workload.collectives.trees import AggregatorBranch, trees_of
 from nadi.workload.errors import WorkloadError
 
@@ -118,7 +118,7 @@ def stripes_between(graph: Graph, src: Int64, dst: Int64) -> Int64:
         src: int64[n], the NPU of each pair that sends.
         dst: int64[n], the NPU of each pair that receives; not the sender.
     """
-    if not len(src) or isinstance(graph.routing, DimensionRouting) or not has_parallel_ports(graph):
+    if not len(src) or graph.routing.npus_forward or not has_parallel_ports(graph):
         return np.ones(len(src), np.int64)
     # pairs have equal stripes if the senders' links have equal ends and shares, and the receivers the same switches
     senders, sender = np.unique(src, return_inverse=True)
@@ -128,7 +128,7 @@ def stripes_between(graph: Graph, src: Int64, dst: Int64) -> Int64:
         number.setdefault((graph.link_dst[own].tobytes(), graph.port_shares[own].tobytes()), len(number))
         for own in links
     ]
-    receiver = np.unique(graph.routing.home[dst], axis=0, return_inverse=True)[1].reshape(-1)
+    receiver = graph.routing.classes_of(dst)
     kind = np.array(like)[sender.reshape(-1)] * (receiver.max() + 1) + receiver
     _, first, of_kind = np.unique(kind, return_index=True, return_inverse=True)
     pairs = zip(src[first].tolist(), dst[first].tolist(), strict=True)
@@ -153,7 +153,7 @@ def parallel_links(graph: Graph, members: ArrayLike) -> list[int]:
         members: The NPU of each member, int[n].
     """
     npu = np.asarray(members, np.int64)
-    if len(npu) < 2 or isinstance(graph.routing, DimensionRouting):
+    if len(npu) < 2 or graph.routing.npus_forward:
         return graph.out_links(int(npu[0]))[:1].tolist() if len(npu) else []
     elsewhere = npu[graph.host[npu] != graph.host[npu[0]]]
     return next_links(graph, int(npu[0]), int(elsewhere[0] if len(elsewhere) else npu[1]))
@@ -191,9 +191,8 @@ def _links(graph: Graph, npu: Int64, grid: tuple[int, ...], axis: int, dim: int)
     sampled = range(0, extent, -(-extent // _MAX_PAIRS))
     pairs = [(line[i], line[(i + 1) % extent]) for i in sampled]
     rate_bps = min(sum(int(graph.link_rate_bps[link]) for link in next_links(graph, *pair)) for pair in pairs)
-    routing = graph.routing
-    if isinstance(routing, DimensionRouting) and tuple(routing.sizes.tolist()) == graph.dims and dim >= 0:
-        rate_bps *= extent - 1 if routing.mode[npu[0], dim] == TABLE else 1
+    # to each other member of the line, where the axis is a dimension of the fabric in which all are neighbours
+    rate_bps *= graph.routing.ways_along(int(npu[0]), dim, graph.dims, extent)
     return rate_bps, max(_latency_ps(graph, route(graph, *pair)) for pair in pairs)
 
 

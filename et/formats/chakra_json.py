@@ -26,8 +26,7 @@ from google.protobuf.message import Message
 from nadi import inputs
 from nadi.et.errors import TraceError, advising
 from nadi.et.files import GROUPS_NAME, files_of_npus, prefix_of
-from nadi.et.formats.chakra import OPTIONS as CHAKRA_OPTIONS
-from nadi.et.formats.chakra import groups_in, is_strict, write_groups
+from nadi.et.formats.chakra import OPTIONS as CHAKRA_OPTIONS, groups_in, is_strict, write_groups
 from nadi.et.framing import split_frames
 from nadi.et.reader import table_of
 from nadi.et.schema import KINDS, AttributeProto, GlobalMetadata, Node, NodeType, RawNode, attribute

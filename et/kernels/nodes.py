@@ -15,17 +15,7 @@ capacities. The kernel can keep attributes that no column holds: it copies their
 """
 
 from nadi.compiling.decorators import inline, kernel, load_unaligned, store_unaligned
-from nadi.et.kernels.wire import (
-    ENTRY,
-    are_equal,
-    copy_bytes,
-    find_entry,
-    fits,
-    is_ascii,
-    is_negative,
-    number_width,
-    varint,
-)
+from nadi.et.kernels import wire
 
 # lists of `places`: ids of data and control parents, bytes of names, and bytes of kept fields
 DATA, CONTROL, NAME_BYTES, OTHER_BYTES = range(4)
@@ -64,12 +54,12 @@ def find_name(address, size_bytes, name_table, follows, arena, state):
     last = state[LAST_NAME]
     place = follows[last]
     # nodes of a trace have their attributes in the same order, so this guess saves the hash
-    if name_table[ENTRY * place + 1] == size_bytes and are_equal(
-        arena + name_table[ENTRY * place], address, size_bytes
+    if name_table[wire.ENTRY * place + 1] == size_bytes and wire.are_equal(
+        arena + name_table[wire.ENTRY * place], address, size_bytes
     ):
         state[LAST_NAME] = place
         return place, 1
-    place, found = find_entry(address, size_bytes, name_table, arena)
+    place, found = wire.find_entry(address, size_bytes, name_table, arena)
     if found > 0:
         follows[last] = place
         state[LAST_NAME] = place
@@ -89,11 +79,11 @@ def is_whole_io(begin_address, end_address):
     """Return whether the bytes of an IOInfo, begin_address to end_address, are known fields and ASCII text."""
     while begin_address < end_address:
         tag = load_unaligned(begin_address) & 0xFF
-        size, used = varint(begin_address + 1)
+        size, used = wire.varint(begin_address + 1)
         # fields 1 to 3, each a string
         if (tag != 0x0A and tag != 0x12 and tag != 0x1A) or used == 0 or size > end_address - begin_address:
             return False
-        if begin_address + 1 + used + size > end_address or not is_ascii(
+        if begin_address + 1 + used + size > end_address or not wire.is_ascii(
             begin_address + 1 + used, begin_address + 1 + used + size
         ):
             return False
@@ -133,38 +123,38 @@ def take_attribute(begin_address, end_address, name_table, follows, value_table,
         if found <= 0:
             request_bytes(state, begin_address + 2, name_bytes, place)
             return NEW_NAME if found == 0 else DOUBTFUL
-        slot = name_table[ENTRY * place + 2]
+        slot = name_table[wire.ENTRY * place + 2]
         tag = load_unaligned(value_at) & 0xFFFF
-        width = number_width(tag)
+        width = wire.number_width(tag)
         if slot != WHOLE and width > 0:
-            value, used = varint(value_at + width)
-            if used > 0 and value_at + width + used == end_address and fits(tag, value):
+            value, used = wire.varint(value_at + width)
+            if used > 0 and value_at + width + used == end_address and wire.fits(tag, value):
                 if slot >= 0:
-                    if value > name_table[ENTRY * place + 3]:
+                    if value > name_table[wire.ENTRY * place + 3]:
                         return DOUBTFUL
                     put(layout, slot, row, value)
                     return FINE
                 return IS_OTHER
-            if slot == IGNORED and is_negative(tag, value_at + width, end_address):
+            if slot == IGNORED and wire.is_negative(tag, value_at + width, end_address):
                 return IS_OTHER
         elif slot == IGNORED and tag == 0x1EA:
-            size, used = varint(value_at + 2)
+            size, used = wire.varint(value_at + 2)
             if (
                 used > 0
                 and size < end_address - begin_address
                 and value_at + 2 + used + size == end_address
-                and is_ascii(end_address - size, end_address)
+                and wire.is_ascii(end_address - size, end_address)
             ):
                 return IS_OTHER
     if end_address == begin_address:
         return DOUBTFUL
-    place, found = find_entry(begin_address, end_address - begin_address, value_table, arena)
+    place, found = wire.find_entry(begin_address, end_address - begin_address, value_table, arena)
     if found <= 0:
         request_bytes(state, begin_address, end_address - begin_address, place)
         return NEW_ATTRIBUTE if found == 0 else DOUBTFUL
-    slot = value_table[ENTRY * place + 2]
+    slot = value_table[wire.ENTRY * place + 2]
     if slot >= 0:
-        put(layout, slot, row, value_table[ENTRY * place + 3])
+        put(layout, slot, row, value_table[wire.ENTRY * place + 3])
         return FINE
     return IS_RANKS if slot == RANKS else IS_OTHER
 
@@ -176,7 +166,7 @@ def take_packed(begin_address, end_address, parents_address, num_parents):
     -1: the bytes are no ids.
     """
     while begin_address < end_address:
-        value, used = varint(begin_address)
+        value, used = wire.varint(begin_address)
         if used == 0:
             return -1
         begin_address += used
@@ -204,7 +194,7 @@ def keep_other(tag_address, begin_address, end_address, is_ranks, kept_address, 
         state[RANKS_KIND] = node_type + 1
         if node_type == METADATA_NODE:
             return FINE
-    copy_bytes(tag_address, end_address - tag_address, kept_address + state[OTHER_BYTES] + state[NODE_OTHER_BYTES])
+    wire.copy_bytes(tag_address, end_address - tag_address, kept_address + state[OTHER_BYTES] + state[NODE_OTHER_BYTES])
     state[NODE_OTHER_BYTES] += end_address - tag_address
     return FINE
 
@@ -286,7 +276,7 @@ def decode_node(address, end_address, name_table, follows, value_table, arena, l
     while address < end_address:
         field = address
         tag = load_unaligned(address) & 0xFF
-        value, used = varint(address + 1)
+        value, used = wire.varint(address + 1)
         if used == 0:
             return -1 - DOUBTFUL
         address += 1 + used
@@ -330,7 +320,7 @@ def decode_node(address, end_address, name_table, follows, value_table, arena, l
     put_next(layout, TYPE, row, kind)
     put_next(layout, START, row, start)
     put_next(layout, DURATION, row, duration)
-    copy_bytes(name_at, name_bytes, lists[LIST_WORDS * NAME_BYTES] + state[NAME_BYTES])
+    wire.copy_bytes(name_at, name_bytes, lists[LIST_WORDS * NAME_BYTES] + state[NAME_BYTES])
     keep_counts(name_bytes, parents, control, layout, row, state)
     return kind
 
@@ -370,7 +360,7 @@ def decode_nodes(address, size_bytes, name_table, follows, value_table, arena, l
         NEW_NAME, NEW_ATTRIBUTE: the entry of the bytes at ASKED_AT is missing. DOUBTFUL: see the module.
     """
     while state[POSITION] < size_bytes:
-        length, used = varint(address + state[POSITION])
+        length, used = wire.varint(address + state[POSITION])
         if used == 0 or used > MAX_LENGTH_BYTES or length == 0:
             return DOUBTFUL
         begin = state[POSITION] + used

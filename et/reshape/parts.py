@@ -21,17 +21,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from nadi.et.communications import (
-    COMMUNICATION_LANES,
-    COMPUTE_LANE,
-    HOST_LANE,
-    MEMORY_LANE,
-    NO_LANE,
-    Key,
-    communication_text,
-    communications,
-    lanes_of,
-)
+from nadi.et import communications
 from nadi.et.errors import TraceError
 from nadi.et.files import TraceFile, groups_of_metadata_node
 from nadi.et.order import bridge, children, topological_order
@@ -82,7 +72,9 @@ class _Part:
         self.selected = _selected(table, selection) if self.is_chosen else np.zeros(len(table), np.bool_)
         self.keep = self.selected.copy()  # rows to write, which partners extend or shorten
         # row of each communication
-        self.row_of: dict[Key, int] = {key: row for row, key in communications(table, file.npu)}
+        self.row_of: dict[communications.Key, int] = {
+            key: row for row, key in communications.communications(table, file.npu)
+        }
         if self.is_chosen:
             self.keep |= defines_groups(table)
             if selection.with_ancestors:
@@ -119,7 +111,7 @@ def slice_traces(
 
 def _settle(parts: Sequence[_Part], selection: Selection, partners: Partners) -> None:
     """Keep or drop partners together, in all parts."""
-    sharers: dict[Key, list[int]] = {}
+    sharers: dict[communications.Key, list[int]] = {}
     for number, part in enumerate(parts):
         for key in part.row_of:
             sharers.setdefault(key, []).append(number)
@@ -144,9 +136,11 @@ def _settle(parts: Sequence[_Part], selection: Selection, partners: Partners) ->
             add_ancestors(read_trace(parts[number].file.path, strict=False), parts[number].keep)
 
 
-def _keep(parts: Sequence[_Part], key: Key, kept_part: int, lost_parts: Sequence[int], *, refuse: bool) -> None:
+def _keep(
+    parts: Sequence[_Part], key: communications.Key, kept_part: int, lost_parts: Sequence[int], *, refuse: bool
+) -> None:
     """Keep the partners of a kept node by their key; refuse it if asked, or if partners are on an unselected NPU."""
-    place = f"{parts[kept_part].file.path}: {communication_text(key)}"
+    place = f"{parts[kept_part].file.path}: {communications.communication_text(key)}"
     for part in (parts[number] for number in lost_parts):
         if not part.is_chosen:
             ways = "selected with all its NPUs, or left out (--partners drop)"
@@ -321,22 +315,32 @@ def _write_reduced(table: TraceTable, keep: Mask, out: Path, *, fuse: bool) -> R
 
 def _droppable(table: TraceTable, topological: list[int], *, without_host: bool) -> Mask:
     """Return bool[n], rows that may be removed; `without_host` includes all host operators."""
-    lane = lanes_of(table)
+    lane = communications.lanes_of(table)
     groups = defines_groups(table)
     if without_host:
-        return (lane == HOST_LANE) | ((lane == NO_LANE) & ~groups)
+        return (lane == communications.HOST_LANE) | ((lane == communications.NO_LANE) & ~groups)
     # Work without a duration takes time once a compute model knows the GPU
     has_work = (table.num_ops >= 0) | (table.tensor_size >= 0) | (table.operators > 0)
-    is_idle = (lane == NO_LANE) | (
-        (table.duration_micros == 0) & ((lane == HOST_LANE) | ((lane == COMPUTE_LANE) & ~has_work))
+    is_idle = (lane == communications.NO_LANE) | (
+        (table.duration_micros == 0)
+        & ((lane == communications.HOST_LANE) | ((lane == communications.COMPUTE_LANE) & ~has_work))
     )
     if not np.any(is_idle):
         return is_idle
     # Rows that surely take time: what follows them starts later, whatever the order of events at their own start
     surely_timed = (table.duration_micros > 0) | (table.num_ops > 0) | (table.tensor_size > 0) | (table.operators > 0)
-    surely_timed &= (lane == COMPUTE_LANE) | (lane == MEMORY_LANE) | ((lane == HOST_LANE) & (table.duration_micros > 0))
+    surely_timed &= (
+        (lane == communications.COMPUTE_LANE)
+        | (lane == communications.MEMORY_LANE)
+        | ((lane == communications.HOST_LANE) & (table.duration_micros > 0))
+    )
     ordered = np.ones(len(table), np.bool_)
-    for lanes in ((HOST_LANE,), (COMPUTE_LANE,), (MEMORY_LANE,), COMMUNICATION_LANES):
+    for lanes in (
+        (communications.HOST_LANE,),
+        (communications.COMPUTE_LANE,),
+        (communications.MEMORY_LANE,),
+        communications.COMMUNICATION_LANES,
+    ):
         ordered &= is_ordered(table, topological, np.isin(lane, lanes))
     child_ptr, child = (a.tolist() for a in children(table))
     # rows without which no start changes although their children may become ready a step earlier
@@ -352,9 +356,13 @@ def _droppable(table: TraceTable, topological: list[int], *, without_host: bool)
 
 def _fuse(table: TraceTable, parents_of_row: Parents) -> dict[int, int]:
     """Fuse runs of host operators into the last one of each run; return the durations of these in us, by row."""
-    lane = lanes_of(table)
+    lane = communications.lanes_of(table)
     order = topological_order(table).tolist()
-    host = is_ordered(table, order, lane == HOST_LANE) & (lane == HOST_LANE) & (table.duration_micros > 0)
+    host = (
+        is_ordered(table, order, lane == communications.HOST_LANE)
+        & (lane == communications.HOST_LANE)
+        & (table.duration_micros > 0)
+    )
     child_counts = dict.fromkeys(parents_of_row, 0)
     for parent in itertools.chain.from_iterable(parents_of_row.values()):
         child_counts[parent] += 1
@@ -401,7 +409,7 @@ def _drop_implied(table: TraceTable, parents_of_row: Parents) -> int:
 
 def _sequence(table: TraceTable, npu: int) -> dict[object, int]:
     """Return the node ids of a trace's communications, by key."""
-    return {key: int(table.node_id[row]) for row, key in communications(table, npu)}
+    return {key: int(table.node_id[row]) for row, key in communications.communications(table, npu)}
 
 
 def is_ordered(table: TraceTable, topological: Sequence[int], chosen: Mask) -> Mask:

@@ -8,17 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nadi.et.communications import (
-    COMMUNICATION_LANES,
-    COMPUTE_LANE,
-    LANES,
-    MEMORY_LANE,
-    NO_LANE,
-    CommunicationMember,
-    Key,
-    Rank,
-    lanes_of,
-)
+from nadi.et import communications
 from nadi.et.order import children
 from nadi.et.reader import collective_name
 from nadi.et.schema import NodeType
@@ -54,10 +44,10 @@ def percentile(values: ArrayLike, percent: float) -> float | None:
 
 
 MAX_SLOWEST = 10
-_WORK = (COMPUTE_LANE, MEMORY_LANE)
+_WORK = (communications.COMPUTE_LANE, communications.MEMORY_LANE)
 
 
-def has_starts(ranks: Sequence[Rank]) -> bool:
+def has_starts(ranks: Sequence[communications.Rank]) -> bool:
     """Return whether any node has a recorded start.
 
     Args:
@@ -66,7 +56,7 @@ def has_starts(ranks: Sequence[Rank]) -> bool:
     return any(bool(np.any(rank.table.start_time_micros > 0)) for rank in ranks)
 
 
-def has_durations(ranks: Sequence[Rank]) -> bool:
+def has_durations(ranks: Sequence[communications.Rank]) -> bool:
     """Return whether nodes have durations: those of accelerators, as generated traces have times of hosts only.
 
     Args:
@@ -79,7 +69,8 @@ def has_durations(ranks: Sequence[Rank]) -> bool:
 
 
 def arrivals(
-    ranks: Sequence[Rank], communication_members: Mapping[Key, Sequence[CommunicationMember]]
+    ranks: Sequence[communications.Rank],
+    communication_members: Mapping[communications.Key, Sequence[communications.CommunicationMember]],
 ) -> dict[str, Any] | None:
     """Return transfer and waiting of collectives that have two or more members with durations.
 
@@ -147,7 +138,7 @@ def arrivals(
     }
 
 
-def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
+def overlap(ranks: Sequence[communications.Rank]) -> list[dict[str, Any]] | None:
     """Return how long each rank computes, communicates, does both and does neither, from first start to last end.
 
     Compute is that of the accelerator with its memory. The span covers all nodes, including the host's and the waiting
@@ -161,11 +152,11 @@ def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
         return None
     rows = []
     for rank in ranks:
-        table, lanes = rank.table, lanes_of(rank.table)
+        table, lanes = rank.table, communications.lanes_of(rank.table)
         is_timed = (table.duration_micros > 0) & (table.start_time_micros > 0)
         begin, end = table.start_time_micros, table.start_time_micros + table.duration_micros
         compute = _union(begin[is_timed & np.isin(lanes, _WORK)], end[is_timed & np.isin(lanes, _WORK)])
-        is_network = is_timed & np.isin(lanes, COMMUNICATION_LANES)
+        is_network = is_timed & np.isin(lanes, communications.COMMUNICATION_LANES)
         network = _union(begin[is_network], end[is_network])
         # Time in which the rank computes, communicates or does both
         both = _union(np.concatenate([compute[0], network[0]]), np.concatenate([compute[1], network[1]]))
@@ -231,7 +222,9 @@ def _union(begin: Int64, end: Int64) -> tuple[Int64, Int64]:
 MAX_NODES = 2_000_000
 MAX_STEPS = 20
 _NONE = (-1, -1)
-Communications = Mapping[Key, Sequence[CommunicationMember]]  # members by key, from communications_of
+Communications = Mapping[
+    communications.Key, Sequence[communications.CommunicationMember]
+]  # members by key, from communications_of
 
 
 @dataclasses.dataclass(eq=False)
@@ -248,7 +241,7 @@ class EarliestTimes:
 class _Walk:
     """Traversal of the rows of all ranks in an order that lets all run; `rank` is an index, times are in us."""
 
-    def __init__(self, ranks: Sequence[Rank], found: Communications, unit_micros: int) -> None:
+    def __init__(self, ranks: Sequence[communications.Rank], found: Communications, unit_micros: int) -> None:
         self._ranks = ranks
         sizes = [len(rank.table) for rank in ranks]
         self.start = [[-1] * n for n in sizes]  # earliest start of each rank's rows
@@ -261,9 +254,11 @@ class _Walk:
         children_of_table = {key: tuple(a.tolist() for a in children(table)) for key, table in of_table.items()}
         self._children = [children_of_table[id(rank.table)] for rank in ranks]
         # members of the communication of (rank, row)
-        self._members: dict[tuple[int, int], Sequence[CommunicationMember]] = {}
+        self._members: dict[tuple[int, int], Sequence[communications.CommunicationMember]] = {}
         self._absent: dict[int, int] = {}  # number of members that are not ready, by id of the list of members
-        self._sends: dict[int, CommunicationMember] = {}  # sends that have begun, by id of the list of members
+        self._sends: dict[
+            int, communications.CommunicationMember
+        ] = {}  # sends that have begun, by id of the list of members
         self._queue: deque[tuple[int, int]] = deque()  # rows that have ended and whose children have not been visited
         for members in found.values():
             self._absent[id(members)] = len(members)
@@ -304,7 +299,7 @@ class _Walk:
         is_message = self._ranks[rank].table.type[row] != NodeType.COMM_COLL_NODE
         if is_message and self._ranks[rank].table.type[row] == NodeType.COMM_SEND_NODE:
             self._do(rank, row, self._ready[rank][row])
-            self._sends[id(members)] = CommunicationMember(rank, row)
+            self._sends[id(members)] = communications.CommunicationMember(rank, row)
         self._absent[id(members)] -= 1
         if self._absent[id(members)]:
             return
@@ -317,7 +312,7 @@ class _Walk:
             self.before[member.rank][member.row] = self.before[last.rank][last.row]
             self._do(member.rank, member.row, self._ready[last.rank][last.row])
 
-    def _receive(self, ends: Sequence[CommunicationMember]) -> None:
+    def _receive(self, ends: Sequence[communications.CommunicationMember]) -> None:
         """Handle a message when both ends are ready, or the only end in the traces."""
         send = self._sends.get(id(ends))
         for member in ends:
@@ -336,7 +331,7 @@ class _Walk:
         self._queue.append((rank, row))
 
 
-def earliest(ranks: Sequence[Rank], found: Communications, unit_micros: int = 0) -> EarliestTimes:
+def earliest(ranks: Sequence[communications.Rank], found: Communications, unit_micros: int = 0) -> EarliestTimes:
     """Return the earliest start and end of each node.
 
     Args:
@@ -347,7 +342,7 @@ def earliest(ranks: Sequence[Rank], found: Communications, unit_micros: int = 0)
     return _Walk(ranks, found, unit_micros).run()
 
 
-def critical_path(ranks: Sequence[Rank], communication_members: Communications) -> dict[str, Any]:
+def critical_path(ranks: Sequence[communications.Rank], communication_members: Communications) -> dict[str, Any]:
     """Return the longest path through the nodes of all ranks, by recorded durations.
 
     The result has "micros", the length of the path; "by_lane" and "by_rank", the parts of this time; "nodes", the
@@ -364,7 +359,7 @@ def critical_path(ranks: Sequence[Rank], communication_members: Communications) 
         key=lambda found: (found[0], -found[1]),
         default=(0, -1, -1),
     )
-    lanes = {id(rank.table): lanes_of(rank.table) for rank in ranks}
+    lanes = {id(rank.table): communications.lanes_of(rank.table) for rank in ranks}
     by_lane: dict[str, int] = {}
     by_rank: dict[int, int] = {}
     path: list[tuple[int, int, int, int, str]] = []
@@ -373,7 +368,7 @@ def critical_path(ranks: Sequence[Rank], communication_members: Communications) 
         rank, row = at
         took = int(schedule.took_micros[rank][row])
         lane = int(lanes[id(ranks[rank].table)][row])
-        name = LANES[lane] if lane != NO_LANE else "metadata"
+        name = communications.LANES[lane] if lane != communications.NO_LANE else "metadata"
         by_lane[name] = by_lane.get(name, 0) + took
         by_rank[ranks[rank].npu] = by_rank.get(ranks[rank].npu, 0) + took
         path.append((took, len(path), rank, row, name))
@@ -401,7 +396,7 @@ def critical_path(ranks: Sequence[Rank], communication_members: Communications) 
     }
 
 
-def _durations(rank: Rank, idle_micros: int) -> list[int]:
+def _durations(rank: communications.Rank, idle_micros: int) -> list[int]:
     """Return the duration of each row in microseconds; `idle_micros` for rows without one."""
     table = rank.table
     is_idle = (table.duration_micros == 0) & (table.type != NodeType.METADATA_NODE)

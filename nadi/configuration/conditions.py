@@ -83,8 +83,12 @@ def _balancing(network: "NetworkSection") -> balancing.Balancing:
 
 
 def _repeats_selectively(run: EffectContext) -> bool:
-    given = run.network.selective_repeat
-    overtakes = _balancing(run.network).reorders or run.network.entropy != wire.FIXED.name
+    network = run.network
+    given = network.selective_repeat
+    if given == "auto" and network.delivery != "auto":
+        return network.delivery == "rud"
+    several_paths = network.routing != "minimal" or network.entropy != wire.entropy.FIXED.name
+    overtakes = several_paths or _balancing(network).reorders
     return overtakes if given == "auto" else bool(given)
 
 
@@ -118,13 +122,16 @@ CLASSED = Condition(
 QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")
 PFC = Condition("pfc = true", lambda run: run.network.pfc is True)
 ECN = Condition("ecn = true", lambda run: run.network.ecn is True)
+LOSSY = Condition("pfc = false", lambda run: run.network.pfc is False)
+THRESHOLD = Condition("trim_threshold", lambda run: bool(run.network.trim_threshold))
 TRIMMING = Condition("trimming = true", lambda run: run.network.trimming is True)
 CLASSES = Condition("p2p_class = 1", lambda run: run.network.p2p_class == 1 or _discipline_chooses_switch(run))
 WEIGHTED = Condition('a discipline other than "strict"', lambda run: run.network.discipline != "strict")
 CONTROL = Condition("congestion_control", lambda run: run.network.congestion_control != "none")
 NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
+CREDITS = Condition("receiver_credits = true", lambda run: run.network.receiver_credits)
 FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
-SPREAD = Condition('an entropy other than "fixed"', lambda run: run.network.entropy != wire.FIXED.name)
+SPREAD = Condition('an entropy other than "fixed"', lambda run: run.network.entropy != wire.entropy.FIXED.name)
 SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
 (ROUTED,) = takes("load_balancing")
 BALANCED = Condition(

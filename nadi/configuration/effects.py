@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 from pydantic import BaseModel
 
 from nadi import pdes
@@ -18,7 +17,7 @@ from nadi.configuration.run_config import RunConfig
 from nadi.configuration.sections import EngineSection, NetworkSection, OutputSection, SystemSection
 from nadi.configuration.work import JobSection, ServingSection, TrafficSection, WorkloadSection
 from nadi.inputs.units import format_rate, format_time
-from nadi.topologies import DimensionRouting, Graph
+from nadi.topologies import Graph
 
 
 def _conditions(section: type[BaseModel]) -> dict[str, tuple[Condition, ...]]:
@@ -125,10 +124,7 @@ class Effects(EffectContext):
     def _chooses_at_random(self) -> bool:
         """Return whether the run may choose by the seed: the order of packets of one time, or one of several ways."""
         graph = self.graph
-        if graph is None or self.network.model.has_packets or isinstance(graph.routing, DimensionRouting):
-            return True
-        is_alone = graph.routing.home.shape[1] == 1 and (np.diff(graph.routing.set_ptr) <= 1).all()
-        return not is_alone
+        return graph is None or self.network.model.has_packets or graph.routing.has_choice()
 
     def _idle_faults(self) -> Iterator[IdleFault]:
         """Yield each fault with the reason why it changes nothing, as far as that is known before the run."""

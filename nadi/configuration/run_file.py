@@ -252,7 +252,8 @@ def _is_window_too_large(keys: Mapping[str, Any]) -> bool:
     try:
         packets = parse_bytes(keys.get("window")) / parse_bytes(keys.get("mtu", given_default("mtu")))
         overtakes = balancing.balancing(keys.get("load_balancing", "ecmp")).reorders
-        overtakes = overtakes or keys.get("entropy", wire.FIXED.name) != wire.FIXED.name
+        overtakes = overtakes or keys.get("entropy", wire.entropy.FIXED.name) != wire.entropy.FIXED.name
+        overtakes |= keys.get("routing", "minimal") != "minimal"
     except (ValueError, TypeError, ZeroDivisionError, RunError):
         return False
     return packets > SELECTIVE_PACKETS and (overtakes or keys.get("selective_repeat") is True)

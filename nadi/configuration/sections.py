@@ -21,15 +21,25 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from nadi.configuration import MAX_LANES, MAX_RESENDS, MAX_RETRIES, MAX_SEED, MAX_WORKERS, values
-from nadi.configuration import conditions as when
+from nadi.configuration import MAX_LANES, MAX_RESENDS, MAX_RETRIES, MAX_SEED, MAX_WORKERS, conditions as when, values
 from nadi.configuration.conditions import CREDIT_KEYS, FABRIC_KEYS, Needs, needs
 from nadi.configuration.values import Section
 from nadi.errors import ConfigError
 from nadi.inputs.units import format_bytes, format_time
 from nadi.launching.workers import Backend, Workers
 from nadi.partition import DEFAULT_METHOD
-from nadi.pdes import Faults, Fidelity, NetworkModel, RunError, Setting, Settings, SharedBuffer, fidelity, settings_of
+from nadi.pdes import (
+    Faults,
+    Fidelity,
+    NetworkModel,
+    RunError,
+    Setting,
+    Settings,
+    SharedBuffer,
+    fidelity,
+    settings_of,
+    wire,
+)
 from nadi.pdes.wire import CreditSwitch
 from nadi.workload import CollectiveSettings
 
@@ -103,8 +113,8 @@ class SystemSection(Section):
 
 
 PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
-ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax", "ecn_by_rate")
-_WITHOUT_DEFAULT = ("class_weights", "ecn_by_rate", "lane_weights")  # keys of switches that are set or are not
+ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax", "ecn_by_rate", "ecn_last_hop")
+_WITHOUT_DEFAULT = ("class_weights", "ecn_by_rate", "tiers", "lane_weights")  # keys of switches that are set or are not
 
 
 def _known_fidelity(name: object) -> object:
@@ -130,6 +140,22 @@ def _of_model(setting: Setting) -> tuple[Any, Any]:
 
 _OF_MODELS: Any = {setting.key: _of_model(setting) for owner in _KEYS_OF_MODELS for setting in settings_of(owner)}
 _KeysOfModels: Any = create_model("_KeysOfModels", __base__=_NetworkModelSection, **_OF_MODELS)
+
+
+class TierSection(Section):
+    """Shared buffers of the switches with one word in their names; keys that are not given are those of [network]."""
+
+    buffer: values.BufferSize | None = None
+    pfc_headroom: values.BufferSizeOrAuto | None = None
+    ecn_kmin: values.BufferSizeFromZero | None = None
+    ecn_kmax: values.BufferSizeFromZero | None = None
+    ecn_pmax: float | None = Field(None, ge=0, le=1)
+
+    @model_serializer(mode="wrap")
+    def _given(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the keys that are given."""
+        written: dict[str, Any] = write(self)
+        return {key: value for key, value in written.items() if value is not None}
 
 
 class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydantic creates
@@ -182,7 +208,19 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     ecn_kmax: Annotated[values.BufferSizeFromZero | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_kmax")
     ecn_pmax: Annotated[float | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_pmax", ge=0, le=1)
     ecn_by_rate: Annotated[values.EcnByRate | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_by_rate")
+    tiers: Annotated[dict[str, TierSection] | None, needs(when.SHARED)] = _engine_if("tiers")
+    ecn_last_hop: Annotated[StrictBool | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_last_hop")
     trimming: Annotated[StrictBool | None, needs(when.SHARED)] = _engine_if("trimming")
+    trim_threshold: Annotated[values.BufferSizeOrAuto | None, needs(when.SHARED, when.LOSSY)] = _engine_if(
+        "trim_threshold"
+    )
+    trim_last_hop: Annotated[float | None, needs(when.SHARED, when.LOSSY, when.THRESHOLD)] = _engine_if(
+        "trim_last_hop", ge=1 / 1024, le=1024
+    )
+    trim_share: Annotated[float | None, needs(when.SHARED, when.TRIMMING)] = _engine_if("trim_share", ge=0, le=1)
+    trimmed_size: Annotated[values.PacketSizeOrAuto | None, needs(when.SHARED, when.TRIMMING)] = _engine_if(
+        "trimmed_size"
+    )
     class_weights: Annotated[tuple[values.Weight, ...] | None, needs(when.SHARED, when.CLASSES, when.WEIGHTED)] = (
         _engine_if("class_weights", min_length=2, max_length=2)
     )
@@ -207,15 +245,21 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         {}, description="parameters of the congestion control"
     )
     cnp_interval: Annotated[values.Time, needs(when.NOTIFIED)] = _engine("cnp_interval")
+    receiver_credits: StrictBool = _engine("receiver_credits")
+    credit_window: Annotated[values.SizeOrAuto, needs(when.CREDITS)] = _engine("credit_window")
+    oversubscription: Annotated[float, needs(when.CREDITS)] = _engine("oversubscription", ge=1, le=1000)
     load_balancing: Annotated[str, values.BALANCING, Needs((when.BALANCED,), whatever_model=True)] = _engine(
         "load_balancing"
     )
+    routing: Annotated[str, values.ROUTING] = _engine("routing")
     flowlet_gap: Annotated[values.Time, needs(when.FLOWLETS)] = _engine("flowlet_gap")
     entropy: Annotated[str, values.ENTROPY] = _engine("entropy")
     paths: Annotated[values.Paths, needs(when.SPREAD)] = _engine("paths")
     nic_ports: Annotated[Literal["one", "all"], needs(when.SPREAD)] = _engine("nic_ports")
     selective_repeat: values.ChoiceOrAuto = _engine("selective_repeat")
     reorder: Annotated[values.PacketsOrAuto, needs(when.SELECTIVE)] = _engine("reorder")
+    delivery: Literal["auto", "rud", "rod"] = _engine("delivery")
+    sleek: Annotated[StrictBool, needs(when.SELECTIVE)] = _engine("sleek")
 
     @model_validator(mode="before")
     @classmethod
@@ -267,6 +311,13 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         return (self.pfc is True or key not in PFC_KEYS) and (self.ecn is True or key not in ECN_KEYS)
 
     @model_validator(mode="after")
+    def _either_switches_or_senders_choose(self) -> Self:
+        """Refuse detours beside entropies of senders: switches would overwrite what the sender must learn about."""
+        if self.routing != "minimal" and self.entropy != wire.entropy.FIXED.name:
+            raise ValueError(f'routing = "{self.routing}" with entropy = "{self.entropy}"; expected one of them')
+        return self
+
+    @model_validator(mode="after")
     def _fits_together(self) -> Self:
         """Refuse contradictions between keys of shared buffers, or of credits."""
         if self.switch == "output-queued":
@@ -282,9 +333,28 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
             raise ValueError(f"high_lanes = {self.high_lanes} of {lanes} virtual lanes; expected fewer")
         if self.trimming and self.pfc:
             raise ValueError("trimming = true with pfc = true; expected pfc = false, or no trimming")
-        if (self.ecn_kmin or 0) > (self.ecn_kmax or 0):
-            low, high = format_bytes(self.ecn_kmin or 0), format_bytes(self.ecn_kmax or 0)
-            raise ValueError(f"ecn_kmin = {low} is above ecn_kmax = {high}; expected ecn_kmin <= ecn_kmax")
+        if self.trim_threshold and self.pfc:
+            raise ValueError("trim_threshold with pfc = true; expected pfc = false, or no trim_threshold")
+        return self
+
+    @model_validator(mode="after")
+    def _tiers_fit_together(self) -> Self:
+        """Refuse keys of PFC or ECN of the switches, or of a tier, without it, and thresholds of ECN that fall."""
+        if self.switch == "output-queued":
+            return self
+        for tier, own in {"": TierSection(), **(self.tiers or {})}.items():
+            word = f"tiers.{tier}: " if tier else ""
+            unused = PFC_KEYS * (not self.pfc) + ECN_KEYS * (not self.ecn)
+            lost = next((key for key in unused if getattr(own, key, None) is not None), None)
+            if lost:
+                raise ValueError(f"{word}found {lost} with {lost[:3]} = false; expected {lost[:3]} = true")
+            least, most = (
+                (getattr(self, key) if getattr(own, key) is None else getattr(own, key)) or 0
+                for key in ("ecn_kmin", "ecn_kmax")
+            )
+            if least > most:
+                low, high = format_bytes(least), format_bytes(most)
+                raise ValueError(f"{word}ecn_kmin = {low} is above ecn_kmax = {high}; expected ecn_kmin <= ecn_kmax")
         return self
 
     @model_serializer(mode="wrap")

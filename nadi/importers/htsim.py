@@ -6,6 +6,7 @@ Sources of the meanings: ultraethernet/uet-htsim, Broadcom/csg-htsim and spcl/HT
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,13 +22,14 @@ from nadi.pdes import wire
 from nadi.simulation.run import FinishedRun
 from nadi.terminal import say
 from nadi.topologies import SWITCH, Graph
-from nadi.topologies.builders.htsim import HtsimTree, read_tree
+from nadi.topologies.builders.htsim import HtsimTree, has_tree, read_tree
 from nadi.workload import TraceSet
 from nadi.workload.generators import point_to_point
 
 HEADER_BYTES = 64  # UecSrc::_hdr_size, and the size of acknowledgements and trimmed packets
 _ECN_REFERENCE_BPS = 25 * 10**9  # rate for which [network] ecn_kmin and ecn_kmax hold
-_QUEUE_SHARE = 1 / 1024  # pfc_alpha with which 1,024 queues' memory gives each port the limit of one queue
+_FAILED_SHARE = 0.25  # of the rate, queue and thresholds that a link of -failed keeps (FatTreeTopologyCfg)
+_MAX_BUFFER_BYTES = 2_000_000_000  # buffer of a switch: each port has a queue of its own, and none shares
 _ECN_SHARES = (0.2, 0.8)  # of the bandwidth-delay product, if -ecn is not given
 _TARGET_WITH_TRIMMING = 0.75  # target queueing delay in round trips where switches trim (UecSrc::initNsccParams)
 _CONTROLS = {"nscc": "nscc", "dctcp": "dctcp", "constant": "none"}
@@ -62,6 +64,10 @@ class HtsimOptions(NamedTuple):
     target_us: float = 0.0  # -target_q_delay; 0 = by the round trip
     trims: bool = True  # without -disable_trim
     seed: int = 13  # -seed
+    sender_controls: bool = True  # without -receiver_cc_only
+    receiver_controls: bool = False  # -receiver_cc, -receiver_cc_only
+    oversubscribed: bool = True  # without -force_disable_oversubscribed_cc
+    failed: int = 0  # -failed, switches of the upper tier whose links are slow
 
 
 def translated(options: HtsimOptions) -> TranslatedRun:
@@ -104,14 +110,29 @@ def _fabric(options: HtsimOptions, nodes: int) -> tuple[Graph, HtsimTree | None]
     """Return the fabric, and its tree if htsim's file or options describe it."""
     if options.topology:
         graph, tree = topologies.build(options.topology), None
-        if topologies.parse_spec(options.topology).get("name") == "htsim":
-            tree = read_tree(str(topologies.parse_spec(options.topology)["path"]), options.topology)
+        spec = topologies.parse_spec(options.topology)
+        if spec.get("name") == "htsim" and has_tree(str(spec["path"])):
+            tree = read_tree(str(spec["path"]), options.topology)
     else:
         graph, tree = topologies.build(_usual_tree(options, options.nodes or nodes)), None
     if graph.npus < nodes or (options.nodes and graph.npus != options.nodes):
         wanted = options.nodes or nodes
         raise ConfigError(f"{graph.name}: {graph.npus} nodes; expected {wanted}, those of -nodes and the traffic")
-    return graph, tree
+    return _with_failed(graph, options.failed), tree
+
+
+def _with_failed(graph: Graph, failed: int) -> Graph:
+    """Return the fabric in which all links of the first `failed` switches of the upper of two tiers are slow."""
+    if not failed:
+        return graph
+    is_leaf = np.zeros(graph.nodes, bool)
+    is_leaf[graph.link_dst[graph.link_src < graph.npus]] = True
+    spines = np.flatnonzero((graph.node_kind == SWITCH) & ~is_leaf)
+    if is_leaf[graph.link_src[np.isin(graph.link_dst, spines)]].all() and failed <= len(spines):
+        slow = np.isin(graph.link_src, spines[:failed]) | np.isin(graph.link_dst, spines[:failed])
+        rates = np.where(slow, (graph.link_rate_bps * _FAILED_SHARE).astype(np.int64), graph.link_rate_bps)
+        return replace(graph, link_rate_bps=rates)
+    raise ConfigError(f"-failed {failed} on {graph.name}; expected a tree of two tiers with as many upper switches")
 
 
 def _usual_tree(options: HtsimOptions, nodes: int) -> str:
@@ -142,21 +163,23 @@ def _network(options: HtsimOptions, graph: Graph, tree: HtsimTree | None) -> tup
     rates, counts = np.unique(graph.link_rate_bps[graph.node_kind[graph.link_src] == SWITCH], return_counts=True)
     rate = int(rates[np.argmax(counts)])
     scale = options.packet_bytes * _ECN_REFERENCE_BPS / rate
-    control = _CONTROLS[options.control]
+    control = _CONTROLS[options.control] if options.sender_controls else "none"
     network: dict[str, Any] = {
         "mtu": payload,
         "header": f"{HEADER_BYTES}B",
         "ack": f"{HEADER_BYTES}B",
         "switch": "shared-buffer",
-        "buffer": f"{round(queue * options.packet_bytes / _QUEUE_SHARE)}B",
+        "buffer": f"{_MAX_BUFFER_BYTES}B",
         "pfc": False,
-        "pfc_alpha": _QUEUE_SHARE,
+        "pfc_alpha": 1.0,
+        "trim_threshold": f"{round(queue * scale)}B",
         "trimming": options.trims,
         "ecn": True,
         "ecn_kmin": f"{round(low * scale)}B",
         "ecn_kmax": f"{round(high * scale)}B",
         "ecn_pmax": 1.0,
         "congestion_control": control,
+        "delivery": "rud",
         "queue_pairs": "message",
         "load_balancing": _STRATEGIES.get(options.strategy, "ecmp"),
     }
@@ -164,7 +187,16 @@ def _network(options: HtsimOptions, graph: Graph, tree: HtsimTree | None) -> tup
     if options.strategy not in _STRATEGIES and paths > 1 and options.balancing in _ENTROPY_RULES:
         # htsim takes the number of paths as a mask, so it expects a power of two
         network |= {"entropy": _ENTROPY_RULES[options.balancing], "paths": 1 << (paths.bit_length() - 1)}
-    if options.window_packets:
+    if options.trims:
+        # CompositeQueue sends headers before data (100,000 to 1)
+        network |= {"trimmed_size": f"{HEADER_BYTES}B", "trim_share": 1.0}
+    if options.receiver_controls:
+        slows = tree is not None and options.oversubscribed and not options.sender_controls
+        ratio = math.prod(tier["oversubscribed"] for tier in tree.tiers) if tree and slows else 1
+        network |= {"receiver_credits": True, "ecn_last_hop": False, "oversubscription": float(ratio)}
+    if not options.sender_controls:
+        network["window"] = f"{wire.SELECTIVE_PACKETS * payload}B"  # credits alone limit what is under way
+    elif options.window_packets:
         network["window"] = f"{options.window_packets * payload}B"
     if control == "nscc":
         target = options.target_us * PS_PER_US / round_trip_ps

@@ -25,8 +25,7 @@ from nadi.et import NodeType, TraceTable
 from nadi.inputs.arrays import Int8, Int32, Int64, positions_in_sorted, spans
 from nadi.insight.node_times import NodeRows, row_blocks
 from nadi.pdes import KeptRows, Results
-from nadi.simulation.schemas import COMMUNICATION_AXES as AXES
-from nadi.simulation.schemas import STEP_CATEGORIES as CATEGORIES
+from nadi.simulation.schemas import COMMUNICATION_AXES as AXES, STEP_CATEGORIES as CATEGORIES
 from nadi.workload import Exchange, Program, alone
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, CPU_LANE, RECV, SEND
 from nadi.workload.program import receive_key

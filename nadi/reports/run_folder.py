@@ -14,15 +14,8 @@ from numpy.typing import NDArray
 
 from nadi import __version__, pdes
 from nadi.inputs.arrays import Int64, UInt64, arrow_numbers, arrow_texts, arrow_words, numpy_column
+from nadi.insight import run_analysis
 from nadi.insight.node_times import node_rows, npu_blocks
-from nadi.insight.run_analysis import (
-    ClosedFormKey,
-    RunAnalysis,
-    analyse_rank,
-    collectives_table,
-    error_bars_of,
-    merge_ranks,
-)
 from nadi.insight.work_metrics import serving_document, step_document
 from nadi.launching.checkpoints import CheckpointFolder
 from nadi.launching.ranks import ALONE, RankGather, together
@@ -44,7 +37,7 @@ SUMMARY_KEY = "digest"  # Top-level key that identifies a summary.json of Nadi
 
 
 def write_results(
-    simulation: FinishedRun, analysis: RunAnalysis | None, folder: Path | None, ranks: RankGather = ALONE
+    simulation: FinishedRun, analysis: run_analysis.RunAnalysis | None, folder: Path | None, ranks: RankGather = ALONE
 ) -> None:
     """Write all tables and the summary into a folder (see `staging`). All ranks call it; rank 0 writes.
 
@@ -75,7 +68,9 @@ def write_results(
 
 
 def summary(
-    simulation: FinishedRun, peak_rss_of_ranks: Sequence[int] | None = None, analysis: RunAnalysis | None = None
+    simulation: FinishedRun,
+    peak_rss_of_ranks: Sequence[int] | None = None,
+    analysis: run_analysis.RunAnalysis | None = None,
 ) -> dict[str, Any]:
     """Return the contents of summary.json: metrics of the run on rank 0 and the settled configuration.
 
@@ -111,7 +106,7 @@ def summary(
         "step": step_document(
             simulation, analysis.step_times if analysis else None, so_far=analysis.done_steps if analysis else None
         ),
-        "error_bars": [bar.document() for bar in error_bars_of(simulation, analysis)],
+        "error_bars": [bar.document() for bar in run_analysis.error_bars_of(simulation, analysis)],
         **({"partial": partial_document(simulation, analysis)} if analysis and results.snapshot_ps is not None else {}),
         **({"jobs": list(analysis.jobs)} if analysis and analysis.jobs else {}),
         **simulation.operators.document(),
@@ -144,7 +139,7 @@ def _without_rows(simulation: FinishedRun) -> dict[str, int]:
     return {"flows_without_rows": flows, "bytes_without_rows": size}
 
 
-def partial_document(simulation: FinishedRun, analysis: RunAnalysis) -> dict[str, Any]:
+def partial_document(simulation: FinishedRun, analysis: run_analysis.RunAnalysis) -> dict[str, Any]:
     """Return `partial` of summary.json, which only runs that are not over have; `nadi watch` shows it.
 
     Args:
@@ -225,7 +220,7 @@ def _jobs_of_npus(simulation: FinishedRun, npus: NDArray[np.integer]) -> dict[st
     return {} if jobs is None else {"job": _job_words(simulation, jobs.of_npus()[npus])}
 
 
-def write_analysis(simulation: FinishedRun, analysis: RunAnalysis, folder: Path) -> None:
+def write_analysis(simulation: FinishedRun, analysis: run_analysis.RunAnalysis, folder: Path) -> None:
     """Write links, collectives and NPUs into a folder.
 
     Args:
@@ -246,9 +241,9 @@ def write_analysis(simulation: FinishedRun, analysis: RunAnalysis, folder: Path)
         pq.write_table(schemas.STEPS.table({"npu": npu, **steps}), folder / schemas.STEPS.file)
 
 
-def _collectives(simulation: FinishedRun, analysis: RunAnalysis) -> pa.Table:
+def _collectives(simulation: FinishedRun, analysis: run_analysis.RunAnalysis) -> pa.Table:
     """Return the table of collectives, with their jobs in runs of [[jobs]]."""
-    jobs, table = simulation.program.jobs, collectives_table(analysis)
+    jobs, table = simulation.program.jobs, run_analysis.collectives_table(analysis)
     if jobs is None:
         return table
     words = _job_words(simulation, jobs.of_groups()[analysis.collectives.group])
@@ -350,7 +345,7 @@ class _NodeNames:
         return pa.DictionaryArray.from_arrays(arrow_numbers(index), self._words)
 
 
-def _links_table(simulation: FinishedRun, analysis: RunAnalysis) -> pa.Table:
+def _links_table(simulation: FinishedRun, analysis: run_analysis.RunAnalysis) -> pa.Table:
     """Return the table of links with their traffic."""
     graph = simulation.graph
     names = tuple(graph.node_name(node) for node in range(graph.nodes))
@@ -374,7 +369,9 @@ class PartialResults:
     def __init__(self, checkpoints: CheckpointFolder, say: Callable[[str], None]) -> None:
         """Take where results go; say: function that prints one line."""
         self._checkpoints, self._say = checkpoints, say
-        self.closed_forms: dict[ClosedFormKey, ClosedForm] = {}  # those of this rank, for later analyses of this run
+        self.closed_forms: dict[
+            run_analysis.ClosedFormKey, ClosedForm
+        ] = {}  # those of this rank, for later analyses of this run
         self._due_s = 0.0  # time of the monotonic clock from which results may be written
 
     def write(self, simulation: FinishedRun, ranks: RankGather) -> None:
@@ -384,8 +381,8 @@ class PartialResults:
             return
         try:
             with together(ranks):
-                parts = ranks.gather(analyse_rank(simulation, ranks.exchange, self.closed_forms))
-                analysis = merge_ranks(simulation, parts) if parts is not None else None
+                parts = ranks.gather(run_analysis.analyse_rank(simulation, ranks.exchange, self.closed_forms))
+                analysis = run_analysis.merge_ranks(simulation, parts) if parts is not None else None
                 write_results(simulation, analysis, self._checkpoints.new_partial() if analysis else None, ranks)
                 if analysis:
                     self._checkpoints.keep_partial()

@@ -12,7 +12,7 @@ from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.errors import ConfigError
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, format_bytes, format_rate, format_time
 from nadi.pdes import SharedBuffer, balancing, congestion, disciplines, wire
-from nadi.topologies import Graph
+from nadi.topologies import Graph, deadlock
 
 QUEUE_SAMPLES = 64  # maximum number of intervals of time for which a port records its queue
 LOGGED_PAUSES = 1 << 16  # maximum number of pauses and resumes that a run records
@@ -21,7 +21,7 @@ _WITHOUT_PACKETS = {
     "switch": None,
     "credits": None,
     "congestion_control": congestion.NO_CONTROL,
-    "entropy": wire.FIXED,
+    "entropy": wire.entropy.FIXED,
     "selective_repeat": False,
     "rendezvous_bytes": 0,
     "collectives_in_flight": 0,
@@ -57,8 +57,9 @@ def network_settings(
         if network.switch == "credits"
         else None,
         "congestion_control": control(name, network.congestion, network.switch, ecn=network.ecn),
-        "load_balancing": load_balancing(network.load_balancing, network.selective_repeat),
-        "entropy": entropy_rule(network.entropy, network.selective_repeat),
+        "load_balancing": load_balancing(network.load_balancing, _repeats_selectively(network)),
+        "entropy": entropy_rule(network.entropy, _repeats_selectively(network)),
+        "routing": routing(network.routing, _repeats_selectively(network)),
         "queue_samples": QUEUE_SAMPLES,
         "logged_pauses": LOGGED_PAUSES,
     }
@@ -68,7 +69,27 @@ def network_settings(
         keywords |= _WITHOUT_PACKETS
     if not model.has_headers:  # without packets there are no NVLink flits, so the whole rate is payload
         keywords["nvlink_framing"] = False
-    return pdes.Settings(seed=seed, record_nodes=record_nodes, record_flows=record_flows, **keywords)
+    settings = pdes.Settings(seed=seed, record_nodes=record_nodes, record_flows=record_flows, **keywords)
+    if settings.receiver_credits and not settings.selective_repeat:
+        raise ConfigError(
+            "[network] receiver_credits: found true, but a sender with go-back-N does not know what it must send "
+            'again; expected delivery = "rud" or selective_repeat = true'
+        )
+    return settings
+
+
+def _repeats_selectively(network: NetworkSection) -> str | bool:
+    """Return selective_repeat, which a delivery mode decides; refuse one that contradicts it."""
+    given = network.selective_repeat
+    if network.delivery == "auto":
+        return given
+    is_selective = network.delivery == "rud"
+    if given not in ("auto", is_selective):
+        raise ConfigError(
+            f"[network] selective_repeat: found {str(given).lower()} with delivery = {network.delivery!r}; "
+            f"expected {str(is_selective).lower()}"
+        )
+    return is_selective
 
 
 def fidelities() -> list[dict[str, Any]]:
@@ -105,7 +126,8 @@ def shared_buffer(settings: dict[str, Any]) -> SharedBuffer:
     if "discipline" in settings:
         with _naming("discipline"):
             settings = settings | {"discipline": disciplines.discipline(settings["discipline"])}
-    return SharedBuffer(**settings)
+    tiers = {word: tier.engine_settings(SharedBuffer) for word, tier in settings.get("tiers", {}).items()}
+    return SharedBuffer(**settings | {"tiers": tuple(wire.TierBuffer(word, **own) for word, own in tiers.items())})
 
 
 @contextmanager
@@ -154,14 +176,11 @@ def load_balancing(name: str, selective_repeat: str | bool) -> balancing.Balanci
     """
     with _naming("load_balancing"):
         rule = balancing.balancing(name)
-    if rule.reorders and selective_repeat is False:
-        raise ConfigError(
-            f"[network] selective_repeat: found false, but {rule.name} lets packets overtake each other; expected true"
-        )
+    _check_order(f"load_balancing = {rule.name!r}", selective_repeat, reorders=rule.reorders)
     return rule
 
 
-def entropy_rule(name: str, selective_repeat: str | bool) -> wire.EntropyRule:
+def entropy_rule(name: str, selective_repeat: str | bool) -> wire.entropy.EntropyRule:
     """Return the entropy rule; refuse an unknown one, or several paths without selective repeat.
 
     Args:
@@ -169,13 +188,47 @@ def entropy_rule(name: str, selective_repeat: str | bool) -> wire.EntropyRule:
         selective_repeat: Value of [network] selective_repeat: True, False or "auto".
     """
     with _naming("entropy"):
-        rule = wire.entropy_rule(name)
-    if rule.act and selective_repeat is False:
-        raise ConfigError(
-            f"[network] selective_repeat: found false, but with entropy = {name!r} packets overtake each other; "
-            "expected true"
-        )
+        rule = wire.entropy.entropy_rule(name)
+    _check_order(f"entropy = {name!r}", selective_repeat, reorders=rule.act is not None)
     return rule
+
+
+def routing(name: str, selective_repeat: str | bool) -> wire.detours.Detours:
+    """Return the rule of detours; refuse an unknown one, or one other than minimal without selective repeat.
+
+    Args:
+        name: Name of the rule.
+        selective_repeat: Value of [network] selective_repeat: True, False or "auto".
+    """
+    with _naming("routing"):
+        rule = wire.detours.detours(name)
+    _check_order(f"routing = {rule.name!r}", selective_repeat, reorders=rule.reorders)
+    return rule
+
+
+def _check_order(choice: str, selective_repeat: str | bool, *, reorders: bool) -> None:
+    """Refuse a choice (its key and value) by which packets overtake each other, without selective repeat."""
+    if reorders and selective_repeat is False:
+        raise ConfigError(
+            f"[network] selective_repeat: found false, but with {choice} packets overtake each other; expected true"
+        )
+
+
+def circular_waits(graph: Graph, settings: pdes.Settings) -> list[str]:
+    """Return a sentence that names links whose packets may wait for each other, if switches pause; [] without them.
+
+    Priority flow control gives each data class room of its own, but a packet keeps its class on all links.
+
+    Args:
+        graph: The fabric.
+        settings: The engine's settings of the run (`pdes.Settings`).
+    """
+    if settings.switch is None or not settings.switch.pfc:
+        return []
+    cycle = deadlock.dependency_cycle(graph, detours=settings.routing.route is not None)
+    if cycle is None:
+        return []
+    return [f"pfc = true: the run may stop, as packets may wait in a circle: {deadlock.circle_text(graph, cycle)}"]
 
 
 def settled_parameters(chosen: congestion.Control) -> dict[str, float]:
@@ -208,6 +261,22 @@ def controls() -> list[dict[str, Any]]:
     return listed
 
 
+def _check_routing(graph: Graph, settings: pdes.Settings) -> None:
+    """Refuse detours where packets cannot take them."""
+    if not settings.routing.route:
+        return
+    if settings.credits:
+        raise ConfigError(
+            f'[network] routing: {settings.routing.name} with switch = "credits", whose lanes stay on the way; '
+            "expected minimal"
+        )
+    if graph.routing.dimensions:
+        raise ConfigError(
+            f"[network] routing: {settings.routing.name} on {graph.name}, which is routed by dimensions; "
+            "expected minimal, or a fabric of switches"
+        )
+
+
 def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     """Return the settings; refuse, with a ConfigError, what the engine cannot build on this fabric.
 
@@ -215,21 +284,7 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
         graph: The fabric (`Graph`).
         settings: The engine's settings of the run (`pdes.Settings`).
     """
-    if graph.links == 0:
-        raise ConfigError(f"[topology]: {graph.name} has no links; expected one or more")
-    widest = int(np.diff(graph.routing.set_ptr).max(initial=0))
-    if widest > wire.MAX_SET:
-        raise ConfigError(
-            f"[topology]: {graph.name} has {widest} equal links side by side; expected at most {wire.MAX_SET}"
-        )
-    most_bps = settings.max_link_rate_bps
-    if most_bps and graph.link_rate_bps.max() > most_bps:
-        link = int(graph.link_rate_bps.argmax())
-        raise ConfigError(
-            f"[topology]: {graph.name} has a link of {format_rate(int(graph.link_rate_bps[link]))}, "
-            f"{graph.node_name(int(graph.link_src[link]))} - {graph.node_name(int(graph.link_dst[link]))}; "
-            f"expected at most {format_rate(most_bps)} with flows"
-        )
+    _check_links(graph, settings)
     if settings.fidelity.hooks.act:
         return settings
     wire_bytes = settings.mtu_bytes + settings.header_bytes
@@ -240,7 +295,7 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     _check_windows(graph, settings)
     switch = settings.switch
     # packets might take less than a picosecond, or too many may reach a node at a time
-    smallest_bytes = min(settings.header_bytes, settings.ack_bytes, wire.FLIT_BYTES)
+    smallest_bytes = min(settings.smallest_bytes, wire.FLIT_BYTES)
     smallest_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / float(graph.link_rate_bps.max())
     degree = np.bincount(graph.link_dst, minlength=graph.nodes).max(initial=0)
     if not settings.has_port_queues and smallest_ps >= 1 and degree <= wire.MAX_BATCH // 4:
@@ -257,13 +312,40 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     return settings
 
 
+def _check_links(graph: Graph, settings: pdes.Settings) -> None:
+    """Refuse a fabric without links, of links too wide or too fast, or whose routing knows no detours."""
+    if graph.links == 0:
+        raise ConfigError(f"[topology]: {graph.name} has no links; expected one or more")
+    _check_routing(graph, settings)
+    widest = int(np.diff(graph.routing.set_ptr).max(initial=0))
+    if widest > wire.MAX_SET:
+        raise ConfigError(
+            f"[topology]: {graph.name} has {widest} equal links side by side; expected at most {wire.MAX_SET}"
+        )
+    most_bps = settings.max_link_rate_bps
+    if most_bps and graph.link_rate_bps.max() > most_bps:
+        link = int(graph.link_rate_bps.argmax())
+        raise ConfigError(
+            f"[topology]: {graph.name} has a link of {format_rate(int(graph.link_rate_bps[link]))}, "
+            f"{graph.node_name(int(graph.link_src[link]))} - {graph.node_name(int(graph.link_dst[link]))}; "
+            f"expected at most {format_rate(most_bps)} with flows"
+        )
+
+
 def _check_buffer(graph: Graph, fabric: wire.Fabric, settings: pdes.Settings, switch: SharedBuffer) -> None:
     """Refuse a shared buffer that exceeds what telemetry can carry, or of which PFC headrooms leave nothing."""
-    found = f"[network] buffer: found {format_bytes(switch.buffer_bytes)}"
-    if "telemetry" in settings.congestion_control.signals and switch.buffer_bytes > MAX_TELEMETRY_BUFFER_BYTES:
+    words = {name.rpartition(" ")[0] or name for name in graph.switch_names}
+    for tier in switch.tiers:
+        if tier.word not in words - {"nvswitch"}:
+            known = ", ".join(sorted(words - {"nvswitch"})) or "no tiers, as no switch has a shared buffer"
+            raise ConfigError(f"[network] tiers: found {tier.word!r}; expected tiers of {graph.name}: {known}")
+    buffer_bytes = wire.at_tiers(graph, switch, "buffer_bytes").astype(np.int64)
+    largest_bytes = int(buffer_bytes[graph.npus :].max(initial=0))
+    if "telemetry" in settings.congestion_control.signals and largest_bytes > MAX_TELEMETRY_BUFFER_BYTES:
         raise ConfigError(
-            f"{found}; expected at most {format_bytes(MAX_TELEMETRY_BUFFER_BYTES)} with "
-            f"{settings.congestion_control.name}, whose packets carry it"
+            f"[network] buffer: found {format_bytes(largest_bytes)}; expected at most "
+            f"{format_bytes(MAX_TELEMETRY_BUFFER_BYTES)} with {settings.congestion_control.name}, whose packets "
+            "carry it"
         )
     if not switch.pfc:
         return
@@ -271,11 +353,12 @@ def _check_buffer(graph: Graph, fabric: wire.Fabric, settings: pdes.Settings, sw
     need = np.bincount(graph.link_dst, headroom, graph.nodes).astype(np.int64)
     # NPUs have no shared buffers
     need[: graph.npus] = 0
-    node = int(need.argmax())
-    if need[node] >= switch.buffer_bytes:
+    node = int((need - buffer_bytes).argmax())
+    if need[node] >= buffer_bytes[node]:
         raise ConfigError(
-            f"{found}, but the PFC headrooms of {graph.node_name(node)} take {format_bytes(int(need[node]))}; "
-            "expected a larger buffer or a smaller pfc_headroom"
+            f"[network] buffer: found {format_bytes(int(buffer_bytes[node]))}, but the PFC headrooms of "
+            f"{graph.node_name(node)} take {format_bytes(int(need[node]))}; expected a larger "
+            "buffer or a smaller pfc_headroom"
         )
 
 

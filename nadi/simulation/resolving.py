@@ -326,6 +326,7 @@ class Resolver:
         traffics = [single.workload.traffic for single in config.single_jobs()]
         flow_files = [traffic.file for traffic in traffics if traffic is not None]
         roofline = Roofline(compute.peak_flops or 0.0, (memory.bandwidth or 0) / BITS_PER_BYTE)
+        circles = fabric.circular_waits(graph, settings)
         return RunPlan(
             **{name: value for name, value in work._asdict().items() if name != "frameworks"},
             **{name: value for name, value in inputs._asdict().items() if name != "work"},
@@ -339,11 +340,12 @@ class Resolver:
             keeps_nodes=output.nodes == "all",
             checkpoint_s=config.engine.checkpoint,
             identity=identity,
-            model_warnings=config.model_warnings(),
+            model_warnings=[*config.model_warnings(), *circles],
             warning=Effects(config).without().sentence(),
             warnings=[
                 *config.model_warnings(graph.npus - len(work.memories)),
                 *graph.warnings,
+                *circles,
                 *(text for file in filter(None, flow_files) for text in flow_lists.warnings(file)),
                 *filter(None, [reading.remote_tensors(counts)]),
             ],

@@ -24,8 +24,7 @@ from nadi.pdes import parallel
 from nadi.pdes.parallel import work, work_messages
 from nadi.simulation.assembly import engine_inputs, rerouted, results_of_traces
 from nadi.simulation.assembly.reading import JobWork, OperatorSources
-from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks
-from nadi.simulation.assembly.resource_checks import work as work_of
+from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks, work as work_of
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.equivalence import ClassProgram

@@ -13,8 +13,7 @@ import numpy as np
 
 from nadi.pdes.construction.layout import LogicalProcess
 from nadi.pdes.construction.schedule import TABLES
-from nadi.pdes.core import Rows
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Rows, state as s
 from nadi.pdes.core.declared import saved_arrays, with_arrays
 from nadi.pdes.core.jit import zeros
 from nadi.pdes.core.packet import WORD_BYTES

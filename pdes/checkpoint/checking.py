@@ -12,8 +12,7 @@ import numpy as np
 
 from nadi.pdes.checkpoint import SavedState, flat
 from nadi.pdes.construction.layout import LogicalProcess
-from nadi.pdes.core import Int64, Rows, RunError, packet
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Int64, Rows, RunError, packet, state as s
 from nadi.pdes.core.algorithms import FREE
 from nadi.pdes.core.declared import POOLS, saved_arrays
 from nadi.pdes.core.rows import ALONE, WordKind

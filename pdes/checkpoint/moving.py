@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from nadi.pdes.checkpoint.whole_fabric import Shared, looked_up, put_in_queues, queues_of, walked, words_of_packets
-from nadi.pdes.core import Int64, Rows
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Int64, Rows, state as s
 from nadi.pdes.core.algorithms import FREE, rehash
 from nadi.pdes.core.declared import DeclaredArray, arrays_by, rows_by
 from nadi.pdes.core.packet import class_of, end_of, instance_node, key_owner, link_meta, number_of
@@ -348,6 +347,22 @@ def move_receivers(shared: Shared) -> None:
     to = np.flatnonzero(came_from >= 0)
     move_rows(shared, RowsOf.RECEIVER, rows[came_from[to]], to)
     new.rxqp.key[to] = keys[came_from[to]]
+    if shared.lp.world.net.hooks.credits != 0:
+        _move_credit_lists(shared, rows[came_from[to]], to)
+
+
+def _move_credit_lists(shared: Shared, rows: Int64, to: Int64) -> None:
+    """Move the lists of pacers, whose receiving queue pairs have rows `rows` in the old and `to` in the new LP."""
+
+    def moved(keys: Int64) -> Int64:
+        known = np.where(keys != FREE, keys, 0)
+        return np.where(keys != FREE, shared.pairs.receiver_keys(known.reshape(-1)).reshape(keys.shape), FREE)
+
+    old, new = shared.world, shared.lp.world
+    new.qps.credit_rx.following[to] = moved(np.array(old.qps.credit_rx.following[rows]))
+    npus, to_npus = shared.npus
+    for name in ("head", "tail"):
+        new.npus.pacer[name][to_npus] = moved(np.array(old.npus.pacer[name][npus]))
 
 
 def move_port_queues(shared: Shared) -> None:

@@ -18,8 +18,7 @@ from nadi.pdes.checkpoint.checking import check_built, check_owner, check_shapes
 from nadi.pdes.checkpoint.moving import move, move_rows, own_pairs, own_receivers
 from nadi.pdes.construction.domains import all_domains
 from nadi.pdes.construction.layout import LogicalProcess, Part, Simulation
-from nadi.pdes.core import AgreedRunError, Int64, Program, Rows
-from nadi.pdes.core import state as s
+from nadi.pdes.core import AgreedRunError, Int64, Program, Rows, state as s
 from nadi.pdes.core.declared import grow
 from nadi.pdes.core.jit import words_of
 from nadi.pdes.core.packet import inbox_later_ps, inbox_link, number_of

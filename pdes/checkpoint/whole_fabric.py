@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from nadi.pdes.construction.layout import LogicalProcess, Part, offsets
-from nadi.pdes.core import Int64, packet
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Int64, packet, state as s
 from nadi.pdes.core.algorithms import CARRY_IN, SET_DOWN, carry
 from nadi.pdes.core.jit import kernel, load_unaligned
 from nadi.pdes.network.link import wait_turn

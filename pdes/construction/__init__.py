@@ -18,8 +18,7 @@ from nadi.pdes.construction.fabric import credit_lanes, samples, shared_buffers,
 from nadi.pdes.construction.layout import Layout, LogicalProcess, Outboxes, Part, Simulation, offsets
 from nadi.pdes.construction.schedule import scheduled, with_pit
 from nadi.pdes.construction.settings import NO_FAULTS, Settings
-from nadi.pdes.core import Graph, ImpossibleRunError, Int64, Program, Record, Rows, Schedules, packet
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Graph, ImpossibleRunError, Int64, Program, Record, Rows, Schedules, packet, state as s
 from nadi.pdes.core.declared import empty_map, events_room, power_of_two
 from nadi.pdes.core.jit import aligned, full, never_used, row_of, rows_of, unused, zeros
 from nadi.pdes.core.rows import messages, network, run
@@ -33,7 +32,9 @@ from nadi.pdes.nic.pacing import control_of, has_shares
 from nadi.pdes.nic.rendezvous import MAX_TAG
 from nadi.pdes.npu.trace import KIND_SEND
 
-FLOW_ROWS = 1 << 16  # flow records that a world holds before the host takes them out
+# Flow records that a world holds before the host takes them out, of each NPU and in all: few enough that a small world
+# is built quickly, and many beside the cost of an interruption.
+FLOW_ROWS_PER_NPU, MAX_FLOW_ROWS = 1 << 8, 1 << 16
 
 
 def _net(
@@ -62,7 +63,8 @@ def _net(
     senders = {number: other for other, number in part.list_of_neighbour().items()}  # one of the LPs of each list
     in_at = [outboxes.address(senders[number], part.number, half) for number in range(part.lists) for half in range(2)]
     carries = "telemetry" in settings.congestion_control.signals
-    return unused(s.Net)._replace(
+    return unused(
+        s.Net,
         ctl=ctl,
         const=const,
         next_time=next_time,
@@ -102,6 +104,7 @@ def _qps(part: Part, const: Record, scalars: Record, layout: Layout, settings: S
     # pools begin small and grow (pdes/core/declared.py)
     qp_key, qp_val = empty_map(2 * (2 * part.npus + sends))
     pairs, receivers = len(qp_key) // 2, power_of_two(4 * part.npus)
+    flow_rows = min(FLOW_ROWS_PER_NPU * part.npus, MAX_FLOW_ROWS)
     values = settings.congestion_control.values
     par = rows_of(run.ControlParameters, 1)
     par.view(np.float64)[: len(values)] = values
@@ -110,8 +113,8 @@ def _qps(part: Part, const: Record, scalars: Record, layout: Layout, settings: S
         msg=rows_of(network.Message, msgs),
         msg_free=aligned(np.arange(msgs)[::-1]),
         rxqp=rows_of(network.Receiver, receivers),
-        flow_out=rows_of(network.FlowOut, FLOW_ROWS + sends),
-        flow_in=rows_of(network.FlowIn, FLOW_ROWS),
+        flow_out=rows_of(network.FlowOut, flow_rows + sends),
+        flow_in=rows_of(network.FlowIn, flow_rows),
         qp_key=qp_key,
         qp_val=qp_val,
         cc=rows_of(network.CongestionState, pairs if layout.control.update else 1),
@@ -119,6 +122,8 @@ def _qps(part: Part, const: Record, scalars: Record, layout: Layout, settings: S
         resends=rows_of(network.Resends, pairs if settings.switch and settings.switch.trimming else 1),
         sel_tx=rows_of(network.Selective, pairs if settings.selective_repeat else 1),
         sel_rx=rows_of(network.Selective, receivers if settings.selective_repeat else 1),
+        credit_tx=rows_of(network.SendCredit, pairs if settings.receiver_credits else 1),
+        credit_rx=rows_of(network.ReceiveCredit, receivers if settings.receiver_credits else 1),
         paths=rows_of(network.PairPaths, pairs if settings.entropy.act else 1),
         penalty=zeros(pairs * int(const.paths) * settings.entropy.learns, np.int8),
         path_sent=zeros(pairs * s.SELECTIVE_PACKETS * settings.entropy.learns, np.int8),
@@ -155,7 +160,8 @@ def _messages(program: Program, part: Part, const: Record, scalars: Record, sett
     if model.hooks.act or settings.has_flows:
         stride = int(const.lane_stride) - 1
         room = events_room(part.npus, int(scalars.free_messages), int(scalars.free_instances), stride)
-    return unused(s.MessageModels)._replace(
+    return unused(
+        s.MessageModels,
         event=rows_of(messages.Event, room),
         same_time=zeros(2 * room),
         receive_ptr=aligned(offsets(receives)[steps.lane_ptr]),
@@ -211,7 +217,8 @@ def _flows(net: s.Net, pairs: int, nodes: int, schedules: Schedules, settings: S
             "turn_heap": rows_of(messages.KeyedEntry, npus),
             "turn_place": zeros(npus),
         }
-    return unused(s.Flows)._replace(
+    return unused(
+        s.Flows,
         **more,
         flow=rows_of(messages.Flow, pairs),
         hop=rows_of(messages.FlowHop, hops),
@@ -242,7 +249,7 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
     for size, unit, maximum in (
         (graph.npus, "NPUs", packet.MAX_NPUS - 1),
         (graph.nodes, "nodes", s.MAX_NODES - 1),
-        (graph.links, "links", s.MAX_LINKS - 1),
+        (graph.links, "links", s.MAX_LINKS),
         (len(program.group_ptr) - 1, "groups", packet.MAX_GROUPS - 1),
         (program.node_seq.max(initial=0), "collectives of one group", packet.MAX_SEQ - 1),
         (window, "packets of a window with selective repeat", s.SELECTIVE_PACKETS),
@@ -254,6 +261,10 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
         raise ImpossibleRunError(
             f"load balancing {settings.load_balancing.name} lets packets overtake; it needs selective repeat"
         )
+    if settings.routing.reorders and not settings.selective_repeat:
+        raise ImpossibleRunError(f"routing {settings.routing.name} lets packets overtake; it needs selective repeat")
+    if settings.routing.route and graph.routing.dimensions:
+        raise ImpossibleRunError(f"routing {settings.routing.name} on a fabric that is routed by dimensions")
     tags = program.node_tag[program.node_kind == KIND_SEND]
     if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
         raise ImpossibleRunError(f"tag {tags.max()} of a send: at most {MAX_TAG - 1} is possible with rendezvous")
@@ -330,7 +341,7 @@ def _build_lp(
     graph, fabric = layout.graph, layout.fabric
     routes, routing, schedule, epochs = scheduled(graph, fabric, part, settings)
     trace, plans, jobs = shared
-    npu, state, row_ptr = tables.npu_rows(program, jobs, part, layout)
+    npu, state, row_ptr = tables.npu_rows(program, jobs, part, layout, settings)
     const = constants_of(layout, program, settings, part, routing)
     const.jobs = tables.jobs_per_link(jobs)
     net = with_pit(_net(layout, part, const, npu, outboxes, jobs, settings), settings.faults)

@@ -8,18 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.construction.fabric import round_trip_ps, rto_ps, tie_pause_ps, window_packets
+from nadi.pdes.construction.fabric import credit_window_bytes, round_trip_ps, rto_ps, tie_pause_ps, window_packets
 from nadi.pdes.construction.layout import Layout, Part, offsets
 from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, CreditSwitch, Settings, SharedBuffer
-from nadi.pdes.core import Graph, Int32, Program, Record, Schedules
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Graph, Int32, Program, Record, Schedules, state as s
 from nadi.pdes.core.jit import row_of
 from nadi.pdes.core.packet import SHARE_UNITS
 from nadi.pdes.core.rows.run import Constants
 from nadi.pdes.fidelity import flow, networks
 from nadi.pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_in, post_by_kind
 from nadi.pdes.messages import coupled, whole
-from nadi.pdes.network import balancing, credit_switch, disciplines, framing, shared_switch, telemetry
+from nadi.pdes.network import balancing, credit_switch, detours, disciplines, framing, shared_switch, telemetry
 from nadi.pdes.network.credit_switch import QUEUES_OF_CONTROL
 from nadi.pdes.network.routing import cell_of_several, make_changes, port_of_several
 from nadi.pdes.nic import (
@@ -27,6 +26,7 @@ from nadi.pdes.nic import (
     entropy,
     pacing,
     paths,
+    receiver_credits,
     rendezvous,
     selective,
     selective_receiver,
@@ -70,9 +70,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
         const[name] = getattr(settings, name)
     for name in OF_FIDELITY.split():
         const[name] = getattr(settings.fidelity, name)
-    const.window_packets = window_packets(graph, settings)
-    const.window_fixed = settings.congestion_control.update is None
-    const.rto_ps = rto_ps(graph, settings)
+    _set_transport(const, graph, settings)
     const.tie_pause_ps = tie_pause_ps(graph, settings)
     const.cell_ps = const.long_cell_ps = fabric.cell_ps
     const.lookahead_ps = layout.lookahead_ps
@@ -88,7 +86,6 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.serial_collectives = not settings.concurrent_collectives
     const.cut_bytes = settings.header_bytes
     const.crossing_words = fabric.crossing_words
-    const.carries_send_time = "rtt" in settings.congestion_control.signals
     const.base_rtt_ps = round_trip_ps(graph, settings)[0]
     const.p2p_shares = round(SHARE_UNITS / settings.p2p_share) if settings.p2p_share < 1 else 0
     const.tokens = settings.phases_per_dimension
@@ -99,7 +96,6 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.control_bytes = settings.rendezvous_control_bytes
     const.handshakes = has_control
     const.slows_compute = settings.slows_compute
-    const.reorder_packets, const.probes = reorder_packets(settings, int(const.window_packets)), settings.entropy.probes
     const.reduces = settings.fidelity.reduction_psb > 0
     const.spreads = settings.overtakes
     const.reserve_samples = 8 * (fabric.batch + degree) if settings.sample_ps else 0  # up to 3 per packet, twice
@@ -122,6 +118,21 @@ def reorder_packets(settings: Settings, window: int) -> int:
     # rules that look for broken paths need losses before the timeout: half a window fills about half a round trip,
     # which is more than paths without long queues differ
     return max(1, window // 2) if settings.entropy.probes else 2 * s.SELECTIVE_PACKETS
+
+
+def _set_transport(const: Record, graph: Graph, settings: Settings) -> None:
+    """Set the constants of queue pairs: windows, timeouts, credits, and how they find losses."""
+    const.window_packets = window_packets(graph, settings)
+    const.window_fixed = settings.congestion_control.update is None
+    const.rto_ps = rto_ps(graph, settings)
+    const.carries_send_time = "rtt" in settings.congestion_control.signals
+    const.reorder_packets = reorder_packets(settings, int(const.window_packets))
+    const.probes = settings.entropy.probes
+    const.by_flight, const.sleek = settings.by_flight, settings.sleek
+    if settings.receiver_credits:
+        const.credit_window_bytes = credit_window_bytes(graph, settings)
+        # oversubscribed_cc.cpp, setOversubscriptionRatio
+        const.min_pull_rate = max(0.01, 0.9 / settings.oversubscription) if settings.oversubscription > 1 else 1.0
 
 
 def has_several_nics(graph: Graph) -> bool:
@@ -151,6 +162,11 @@ def _set_switch(const: Record, switch: SharedBuffer, settings: Settings) -> None
     weights = switch.class_weights or (1, 1)
     const.depths = settings.queue_samples
     const.pfc, const.ecn, const.trim = switch.pfc, switch.ecn, switch.trimming
+    const.ecn_last_hop = switch.ecn_last_hop
+    const.trimmed_bytes = switch.trimmed_size_bytes or settings.header_bytes
+    const.trimmed_a_turn = shared_switch.trimmed_a_turn(
+        switch.trim_share, settings.mtu_bytes + settings.header_bytes, int(const.trimmed_bytes)
+    )
     const.pause_frame_bytes = PAUSE_FRAME_BYTES
     const.alpha_1024ths = round(1024 * switch.pfc_alpha)
     const.resume_offset_bytes = switch.pfc_resume_offset_bytes
@@ -187,19 +203,35 @@ def _choices(
     # replayed. has_nics: whether some NPU has several NICs, or ports of one.
     ends = settings.fidelity
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
-    hooks = ends.hooks
-    by_message, is_mixed = hooks.act is not None, settings.flow_groups is not None
-    acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
-    has_control = settings.rendezvous_bytes or settings.collectives_in_flight
     return [
         *_of_senders(settings, control, has_nics=has_nics),
         ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
+        ("detour", settings.routing.route, settings.routing.route),
         ("shared_switches", settings.switch, shared_switch.shared_switches),
         ("shared_switches", settings.credits, credit_switch.credit_switches),
         ("discipline", pick, pick),
         ("route", not one_home, cell_of_several),
         ("choose_port", not one_port, port_of_several),
         ("make_changes", settings.faults, make_changes),
+        *_message_choices(settings),
+        ("join", has_domains, enter_domain),
+        ("leave_domain", has_domains, leave_domain),
+        ("is_acknowledged", ends.acknowledged, endpoints.is_acknowledged),
+        (
+            "first_allowed",
+            settings.has_port_queues or control.update or settings.selective_repeat,
+            pacing.first_allowed,
+        ),
+    ]
+
+
+def _message_choices(settings: Settings) -> list[tuple[str, Any, Any]]:
+    """Return what `_choices` returns, of the hooks for messages and their endpoints."""
+    ends, hooks = settings.fidelity, settings.fidelity.hooks
+    by_message, is_mixed = hooks.act is not None, settings.flow_groups is not None
+    acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
+    has_control = settings.rendezvous_bytes or settings.collectives_in_flight
+    return [
         ("post", by_message, whole.post_whole),
         ("post", is_mixed, post_by_kind),
         ("post", not by_message and (ends.send_latency_ps or ends.acknowledged), endpoints.post_at_ends),
@@ -219,14 +251,6 @@ def _choices(
         ("wait_for_tick", settings.tick_ps, npu_window.wait_for_tick),
         ("post_later", not by_message, endpoints.post_later),
         ("post_later", by_message, whole.post_whole_later),
-        ("join", has_domains, enter_domain),
-        ("leave_domain", has_domains, leave_domain),
-        ("is_acknowledged", ends.acknowledged, endpoints.is_acknowledged),
-        (
-            "first_allowed",
-            settings.has_port_queues or control.update or settings.selective_repeat,
-            pacing.first_allowed,
-        ),
     ]
 
 
@@ -240,6 +264,7 @@ def _of_senders(settings: Settings, control: congestion.Control, *, has_nics: bo
         ("begin_message", is_rate_limited, pacing.begin_message),
         ("notify", "cnp" in control.signals, transport.notify),
         ("telemetry", "telemetry" in control.signals, telemetry.carry),
+        ("credits", settings.receiver_credits, receiver_credits.manage),
         ("selective_sender", settings.selective_repeat, selective.sender),
         ("selective_receiver", settings.selective_repeat, selective_receiver.receive),
         ("paths", settings.entropy.act, paths.steer),
@@ -254,6 +279,7 @@ def all_hooks() -> list[Hook]:
     ours = [hook for _, _, hook in choices]
     controls = [control.update for control in (pacing.RATE_LIMITED, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
+    rules += [detours.detours(name).route for name in detours.names()]
     orders = [disciplines.discipline(name).pick for name in disciplines.names()]
     spreads = [entropy.entropy_rule(name).act for name in entropy.names()]
     moves = [hook for model in networks().values() for hooks in model.hooks for hook in (hooks.act, hooks.settle)]
@@ -268,7 +294,7 @@ def hooks_of(layout: Layout, settings: Settings) -> dict[str, Hook]:
         settings: Settings of the run.
     """
     graph = layout.graph
-    one_way = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
+    one_way = graph.routing.dimensions == 0 and graph.routing.homes_per_npu == 1
     ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)
     choices = _choices(
         settings,

@@ -11,8 +11,7 @@ import numpy as np
 
 from nadi.pdes.construction.fabric import MAX_CELL_PS, Fabric
 from nadi.pdes.construction.settings import Settings
-from nadi.pdes.core import Array, Bools, Graph, Int64, Program
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Array, Bools, Graph, Int64, Program, state as s
 from nadi.pdes.core.jit import aligned, full, never_used, rows_of, zeros
 from nadi.pdes.core.rows.npu import DomainMember, ReplayedDomain
 from nadi.pdes.network.framing import AGGREGATOR_KIND, NVSWITCH_KIND
@@ -79,7 +78,7 @@ def may_replay(graph: Graph, settings: Settings) -> bool:
     return (
         settings.reuse
         and bool(np.any(graph.node_kind == NVSWITCH_KIND))
-        and hasattr(graph.routing, "home")
+        and graph.routing.dimensions == 0
         and settings.fidelity.model.has_packets
         and not settings.concurrent_collectives
         and not settings.one_at_a_time

@@ -4,11 +4,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nadi.pdes.construction.schedule import fastest_psb, link_changes, slowest
-from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings
-from nadi.pdes.core import Bools, Graph, ImpossibleRunError, Int32, Int64, Record, Rows, packet
-from nadi.pdes.core import state as s
+from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings, SharedBuffer
+from nadi.pdes.core import Bools, Graph, ImpossibleRunError, Int32, Int64, Record, Rows, packet, state as s
 from nadi.pdes.core.jit import rows_of, zeros
 from nadi.pdes.core.rows.network import (
     Gate,
@@ -55,8 +55,8 @@ class Fabric:
         framed = is_framed(graph, settings)
         self.inside = is_in_domain(graph)  # [links] within an NVLink domain
         self.ample = is_ample(graph)  # [links] of aggregators
-        self.classes, self.link_class = self._classes(seen, framed, settings)  # table, [links] its rows
-        self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)  # of any packet on the wire
+        self.classes, self.link_class = self._classes(graph, seen, framed, settings)  # table, [links] its rows
+        self.smallest_bytes = settings.smallest_bytes
         if settings.switch:
             self.smallest_bytes = min(self.smallest_bytes, PAUSE_FRAME_BYTES)
         if settings.credits:
@@ -129,7 +129,7 @@ class Fabric:
         """
         self.batch = max(self.batch, self.batch_of(cell_ps, links))
 
-    def _classes(self, seen_bytes: Int64, framed: Bools, settings: Settings) -> tuple[Rows, Int64]:
+    def _classes(self, graph: Graph, seen_bytes: Int64, framed: Bools, settings: Settings) -> tuple[Rows, Int64]:
         """Return the table `link_class` without repetitions, and int64[links], the row of each link."""
         # seen_bytes: [links], bytes that must arrive before the receiving end may act. framed: bool[links], whether the
         # link carries NVLink's flits. settings: Settings of the packet network.
@@ -141,9 +141,10 @@ class Fabric:
         )
         if switch:
             scale = s.PS_PER_BYTE_AT_1_BPS / self.psb / REFERENCE_BPS
-            rows.kmin_bytes = switch.ecn_kmin_bytes * scale
-            rows.kmax_bytes = switch.ecn_kmax_bytes * scale
-            rows.pmax = int(switch.ecn_pmax * 2**32)
+            # a switch marks packets where they leave it
+            rows.kmin_bytes = at_tiers(graph, switch, "ecn_kmin_bytes")[graph.link_src] * scale
+            rows.kmax_bytes = at_tiers(graph, switch, "ecn_kmax_bytes")[graph.link_src] * scale
+            rows.pmax = at_tiers(graph, switch, "ecn_pmax")[graph.link_src] * 2**32
             for rate_bps, kmin_bytes, kmax_bytes, pmax in switch.ecn_by_rate:
                 own = self._rate_bps == rate_bps
                 rows.kmin_bytes[own], rows.kmax_bytes[own] = kmin_bytes, kmax_bytes
@@ -151,6 +152,31 @@ class Fabric:
         words = rows[: len(seen_bytes)].view(np.int64).reshape(-1, LinkClass.words)
         kinds, number = np.unique(words, axis=0, return_inverse=True)
         return kinds.reshape(-1).view(LinkClass.dtype).view(np.recarray), number.reshape(-1)
+
+
+def at_tiers(graph: Graph, switch: SharedBuffer, key: str) -> NDArray[np.number[Any]]:
+    """Return values of a key of shared buffers, [nodes]: that of the node's tier, if it has one, else that of all.
+
+    Args:
+        graph: The fabric (`Graph`).
+        switch: Settings of switches that share a buffer.
+        key: The name of a field of `TierBuffer`.
+    """
+    values = np.full(graph.nodes, getattr(switch, key))
+    for tier in switch.tiers:
+        if getattr(tier, key) is not None:
+            of_tier = [tier_word(name) == tier.word for name in graph.switch_names]
+            values[graph.npus :][of_tier] = getattr(tier, key)
+    return values
+
+
+def tier_word(switch_name: str) -> str:
+    """Return the word of a switch's name that its tier shares: "leaf" of "leaf 2".
+
+    Args:
+        switch_name: The name of a switch.
+    """
+    return switch_name.rpartition(" ")[0] or switch_name
 
 
 def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
@@ -161,14 +187,8 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
         settings: Settings of the run.
     """
     routing: Any = graph.routing
-    if hasattr(routing, "home"):
-        # 127 marks homes out of reach; one link more at both ends
-        hops = int(routing.hops[routing.hops < 127].max(initial=0)) + 2
-    else:
-        # the longest way in each dimension: half a ring, or one link
-        ring = (routing.mode[: graph.npus] == 0).any(axis=0)
-        single = (routing.mode[: graph.npus] == 2).any(axis=0)
-        hops = int(np.where(ring, routing.sizes // 2, np.where(single, 2, 1)).sum())
+    # a detour is two paths one after the other
+    hops = routing.longest_links() * (2 if settings.routing.route else 1)
     psb = s.PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.min()
     wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
     per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))
@@ -189,6 +209,19 @@ def tie_pause_ps(graph: Graph, settings: Settings) -> int:
     """
     wire_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
     return max(MIN_TIE_PAUSE_PS, PAUSE_PACKETS * wire_bits * int(s.PS_PER_S) // int(graph.link_rate_bps.min()))
+
+
+def credit_window_bytes(graph: Graph, settings: Settings) -> int:
+    """Return the largest credit of a queue pair: credit_window_bytes if set, else 1.5 bandwidth-delay products.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: Settings of the run.
+    """
+    # UecSrc::initRccc of uet-htsim, as NSCC's largest window
+    from_npu = int(graph.link_rate_bps[graph.node_kind[graph.link_src] == NPU_KIND].max())
+    bdp_bytes = round_trip_ps(graph, settings)[0] * from_npu / s.PS_PER_BYTE_AT_1_BPS
+    return settings.credit_window_bytes or int(1.5 * bdp_bytes)
 
 
 def window_packets(graph: Graph, settings: Settings) -> int:
@@ -237,9 +270,11 @@ def rto_ps(graph: Graph, settings: Settings) -> int:
     """
     limit: float = settings.queue_limit_bytes
     # with pauses and automatic headrooms nothing overflows, so there is no limit
-    if settings.switch and not (settings.switch.pfc and not settings.switch.pfc_headroom_bytes):
+    given = settings.switch and at_tiers(graph, settings.switch, "pfc_headroom_bytes")[graph.npus :].any()
+    if settings.switch and not (settings.switch.pfc and not given):
         # a queue alone in the buffer grows to alpha / (1 + alpha) of it
-        limit = settings.switch.buffer_bytes * settings.switch.pfc_alpha / (1 + settings.switch.pfc_alpha)
+        largest_bytes = int(at_tiers(graph, settings.switch, "buffer_bytes")[graph.npus :].max(initial=0))
+        limit = largest_bytes * settings.switch.pfc_alpha / (1 + settings.switch.pfc_alpha)
     if not limit and settings.faults.can_lose(settings):
         limit = QUEUE_BYTES
     if settings.rto_ps or not limit:
@@ -279,12 +314,12 @@ def headrooms(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
     # The pause frame waits behind a packet that has just begun, both directions take their propagation time, and the
     # other end may just have begun a packet; one more packet is the one that caused the pause. (IEEE 802.1Qbb annex O
     # counts the same terms.)
-    if settings.switch and settings.switch.pfc_headroom_bytes:
-        found = np.full(graph.links, settings.switch.pfc_headroom_bytes, np.int64)
-    else:
-        packet = settings.mtu_bytes + settings.header_bytes
-        round_trip_ps = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
-        found = np.ceil(round_trip_ps / fabric.psb).astype(np.int64) + 3 * packet + PAUSE_FRAME_BYTES
+    packet = settings.mtu_bytes + settings.header_bytes
+    round_trip_ps = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
+    found = np.ceil(round_trip_ps / fabric.psb).astype(np.int64) + 3 * packet + PAUSE_FRAME_BYTES
+    if settings.switch:
+        given = at_tiers(graph, settings.switch, "pfc_headroom_bytes")[graph.link_dst].astype(np.int64)
+        found = np.where(given > 0, given, found)
     found[fabric.inside] = 0
     return found
 
@@ -313,28 +348,37 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Setting
         return {}
     gate = rows_of(Gate, len(part.links))
     pool = rows_of(SwitchBuffer, len(part.nodes))
-    pool.shared_bytes = settings.switch.buffer_bytes
+    buffer_bytes = at_tiers(graph, settings.switch, "buffer_bytes")[part.nodes].astype(np.int64)
+    pool.shared_bytes = buffer_bytes
     if settings.switch.pfc and len(part.links):
         headroom = headrooms(graph, fabric, settings)[part.links ^ 1]
         gate.headroom_bytes[:] = headroom
         # each port and class has a headroom of its own, and all share the rest
         node_headroom = np.bincount(part.local[graph.link_src[part.links]], headroom, len(part.nodes)).astype(np.int64)
         pool.shared_bytes -= node_headroom * classes_in_use(settings)
+    to_npu = graph.link_dst[part.links] < graph.npus
+    gate.is_last_hop[:] = to_npu
+    if settings.switch.trim_threshold_bytes:
+        factor = np.where(to_npu, settings.switch.trim_last_hop, 1.0) * graph.link_rate_bps[part.links] / REFERENCE_BPS
+        limits = settings.switch.trim_threshold_bytes * factor
+        gate.limit_bytes[:] = np.maximum(limits, settings.mtu_bytes + settings.header_bytes)
     of_domain = domain_switches(graph)[part.nodes]
     switches = np.flatnonzero((part.nodes >= graph.npus) & ~of_domain)
     too_small = switches[pool.shared_bytes[switches] <= 0]
     if len(too_small):
         node = int(part.nodes[too_small[0]])
-        need = settings.switch.buffer_bytes - int(pool.shared_bytes[too_small[0]])
+        own_bytes = int(buffer_bytes[too_small[0]])
+        need = own_bytes - int(pool.shared_bytes[too_small[0]])
         raise ImpossibleRunError(
-            f"switch {node}: a buffer of {settings.switch.buffer_bytes} bytes, but the headrooms of its ports take "
+            f"switch {node}: a buffer of {own_bytes} bytes, but the headrooms of its ports take "
             f"{need}; expected a larger buffer or smaller headrooms"
         )
     packet = settings.mtu_bytes + settings.header_bytes
-    max_queue_bytes = min(1024, round(1024 * settings.switch.pfc_alpha)) * settings.switch.buffer_bytes >> 10
+    smallest_bytes = int(buffer_bytes[switches].min(initial=2**62))
+    max_queue_bytes = min(1024, round(1024 * settings.switch.pfc_alpha)) * smallest_bytes >> 10
     if len(switches) and not settings.switch.pfc and max_queue_bytes < packet:
         raise ImpossibleRunError(
-            f"a switch with a buffer of {settings.switch.buffer_bytes} bytes and pfc_alpha {settings.switch.pfc_alpha} "
+            f"a switch with a buffer of {smallest_bytes} bytes and pfc_alpha {settings.switch.pfc_alpha} "
             f"lets {max_queue_bytes} bytes wait in a queue; expected at least a packet of {packet}"
         )
     pool.shared_bytes[of_domain] = 0

@@ -18,8 +18,7 @@ from nadi.pdes.construction.domains import Domain, all_domains, long_cell_ps, ma
 from nadi.pdes.construction.fabric import Fabric
 from nadi.pdes.construction.schedule import with_lasting
 from nadi.pdes.construction.settings import Settings
-from nadi.pdes.core import Graph, Int64, Program, Rows
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Graph, Int64, Program, Rows, state as s
 from nadi.pdes.core.declared import grow
 from nadi.pdes.core.jit import Directory, hook_address, rows_of, zeros
 from nadi.pdes.core.packet import FAR_LP, FAR_WINDOWS, HEADER_WORDS, WORD_BYTES, link_meta

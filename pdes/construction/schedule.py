@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from nadi.pdes.construction.settings import Faults, LinkFault, NpuFault, Settings, down_sets
-from nadi.pdes.core import Array, Float64, Graph, ImpossibleRunError, Int8, Int32, Int64, Record, Rows
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Array, Float64, Graph, ImpossibleRunError, Int8, Int32, Int64, Record, Rows, state as s
 from nadi.pdes.core.jit import aligned, row_of, rows_of, unused
-from nadi.pdes.core.packet import link_meta
+from nadi.pdes.core.packet import COLUMN_BITS, link_meta
 from nadi.pdes.core.rows.network import Change, Forwarding, LinkClass, OutgoingLink
 from nadi.pdes.network.framing import NVSWITCH_KIND
 from nadi.pdes.network.routing import SET_SHIFT, UNREACHABLE, salt_of
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from nadi.pdes.construction.fabric import Fabric
     from nadi.pdes.construction.layout import Part
 
+SWITCH_KIND = 1  # word of graph.node_kind that marks a switch outside hosts
 NO_CELL = np.int32(0)  # cell of the switch itself or of an unreachable home
 
 
@@ -80,40 +80,28 @@ def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: Setti
     cells, link = _cells(graph, part)
     salt, first_link = salt_of(settings.seed, part.nodes), part.out_ptr[:-1]
     # one word per node: latency, whether it has a choice, whether it cuts through
-    forward = fabric.latency_ps[part.nodes] << 2 | has_choice(graph)[part.nodes] << 1 | fabric.cut[part.nodes]
+    forward = (
+        fabric.latency_ps[part.nodes] << 2
+        | routing.choosing_nodes(graph.nodes)[part.nodes] << 1
+        | fabric.cut[part.nodes]
+    )
     node = rows_of(Forwarding, len(part.nodes), salt=salt, first_link=first_link, forward=forward)
     fields = {"link": link, "node": node}
     if settings.load_balancing.has_flowlets:
         fields["flowlet"] = np.zeros(len(node) * s.FLOWLETS * 2)
     if settings.load_balancing.by_host:
         fields["host"] = graph.host
-    if hasattr(routing, "home"):
+    if routing.dimensions == 0:
         fields |= _by_table(graph, part, cells, node[: len(part.nodes)])
-        constants = 0, routing.home.shape[1]
+        if settings.routing.route:
+            fields |= _detours(graph, part)
     else:
         fields |= {"cell": cells[routing.sets], "size": routing.sizes, "digit": routing.digit[: graph.npus]}
         fields |= {"here": routing.digit[part.nodes], "mode": routing.mode[part.nodes]}
         fields["offset"] = routing.offset[part.nodes]
-        constants = len(routing.sizes), 1
     kinds = {name: array.__metadata__[0] for name, array in s.Routes.__annotations__.items()}
-    return s.Routes(**{name: aligned(fields.get(name, ()), kind) for name, kind in kinds.items()}), *constants
-
-
-def has_choice(graph: Graph) -> Int64:
-    """Return int64[nodes]: 1 for nodes that may have several equal links to some NPU.
-
-    Args:
-        graph: The fabric (`Graph`).
-    """
-    r: Any = graph.routing
-    # any node may have a choice, unless the tables of a switch show that it has none
-    found = np.ones(graph.nodes, np.int64)
-    if hasattr(r, "home"):
-        is_several = np.append(np.diff(r.set_ptr) > 1, False)  # a set of -1 is none
-        switches = np.flatnonzero(r.row >= 0)
-        found[switches] = is_several[r.next_set].any(axis=1)[r.row[switches]]
-        found[r.home_node[r.home[is_several[r.attach_set]]]] = 1
-    return found
+    routes = s.Routes(**{name: aligned(fields.get(name, ()), kind) for name, kind in kinds.items()})
+    return routes, routing.dimensions, routing.homes_per_npu
 
 
 def _by_table(graph: Graph, part: "Part", cells: Int32, forwarding: Rows) -> dict[str, Array]:
@@ -174,6 +162,47 @@ def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
     return {"hops": hops, "hop_row": hop_row, "hop_column": own, "via": via, "share": shares}
 
 
+def _detours(graph: Graph, part: "Part") -> dict[str, Array]:
+    """Return the routes' arrays for detours (pdes/network/detours) over homes of other groups."""
+    r: Any = graph.routing
+    columns = len(r.home_node)
+    if columns > 1 << COLUMN_BITS:
+        raise ImpossibleRunError(f"{columns} switches with NPUs: at most {1 << COLUMN_BITS} are possible with detours")
+    # without groups, each switch of the fabric is one; NVSwitches of hosts are in none
+    group = graph.group
+    if (group < 0).all():
+        group = np.where(graph.node_kind == SWITCH_KIND, np.arange(graph.nodes), -1).astype(np.int32)
+    column_group = group[r.home_node]
+    # a packet leaves its detour when it enters a group: where groups have several homes, the last link to the home, and
+    # the like from there, count once
+    several = len(np.unique(column_group)) < columns
+    hops_after = np.maximum(r.hops[r.row[r.home_node]] - several, 0)
+    ordered = np.argsort(column_group, kind="stable")
+    detour = ordered[column_group[ordered] >= 0]
+    own = group[part.nodes]
+    bounds = [np.searchsorted(column_group[detour], own, side) for side in ("left", "right")]
+    # a home of the group at the other end of each link to another group
+    ends = group[graph.link_dst[part.links]]
+    place = np.searchsorted(column_group[detour], ends)
+    has_home = np.append(column_group[detour], -2)[place] == ends
+    owner = np.repeat(np.arange(len(part.nodes)), np.diff(part.out_ptr))[: len(part.links)]
+    leads = np.flatnonzero((ends >= 0) & has_home & (own[owner] >= 0) & (ends != own[owner]))
+    switches = np.flatnonzero(r.row[part.nodes] >= 0)
+    row = np.zeros(len(part.nodes), np.int64)
+    row[switches] = np.arange(len(switches)) * columns
+    return {
+        "group": own,
+        "column_group": column_group,
+        "detour": detour,
+        "own_homes": np.stack(bounds, axis=1),
+        "near_ptr": np.searchsorted(owner[leads], np.arange(len(part.nodes) + 1)),
+        "near": detour[place[leads]],
+        "switch_row": row,
+        "switch_hops": r.hops[r.row[part.nodes[switches]]],
+        "home_hops": hops_after,
+    }
+
+
 def _shares_leaves(graph: Graph) -> bool:
     """Return whether NPUs behind one NVSwitch share another home, which is then as near as the NVSwitch."""
     r: Any = graph.routing
@@ -205,8 +234,8 @@ ALWAYS_LOST = 1 << 32  # loss probability 1 in units of 2**-32
 TABLES = {
     "table_node": ("node",),
     "table64": ("hop_row",),
-    "table32": ("cell", "attach", "home", "link", "hop_column", "via"),
-    "table8": ("hops",),
+    "table32": ("cell", "attach", "home", "link", "hop_column", "via", "detour", "near"),
+    "table8": ("hops", "switch_hops", "home_hops"),
 }  # routing tables that may differ between sets, in the order of pdes.network.routing.change_routes
 Fault = TypeVar("Fault", LinkFault, NpuFault)
 
@@ -375,7 +404,7 @@ def scheduled(
         routes, tables = _epochs(graph, fabric, part, settings, routes, routings)
     change = rows_of(Change, len(changes))[: len(changes)]
     change[:] = np.array(sorted(changes), change.dtype)
-    return routes, routing, unused(s.FaultSchedule)._replace(change=change, **tables), len(routings)
+    return routes, routing, unused(s.FaultSchedule, change=change, **tables), len(routings)
 
 
 def slow_changes(faults: Sequence[NpuFault], cell_ps: int) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from nadi.pdes.core import Bools, Int64, Setting, setting
 from nadi.pdes.core.rows import INF
 from nadi.pdes.fidelity import Fidelity, flow
 from nadi.pdes.network.balancing import ECMP, Balancing
+from nadi.pdes.network.detours import MINIMAL, Detours
 from nadi.pdes.network.disciplines import STRICT, Discipline, discipline
 from nadi.pdes.nic.congestion import NO_CONTROL, Control
 from nadi.pdes.nic.entropy import FIXED, EntropyRule
@@ -106,6 +107,17 @@ def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
     return sets
 
 
+class TierBuffer(NamedTuple):
+    """What differs at the switches of one kind, by the word of their names; None = as at all others."""
+
+    word: str  # "leaf" of the switches "leaf 0", "leaf 1", ...
+    buffer_bytes: int | None = None
+    pfc_headroom_bytes: int | None = None
+    ecn_kmin_bytes: int | None = None
+    ecn_kmax_bytes: int | None = None
+    ecn_pmax: float | None = None
+
+
 @dataclass(frozen=True)
 class SharedBuffer:
     """Switches whose ports share a buffer (docs/explanation/fabric.md).
@@ -129,6 +141,19 @@ class SharedBuffer:
     ecn_kmax_bytes: int = setting(400_000, "queue length from which every packet is marked, at 25 Gb/s")
     ecn_pmax: float = setting(0.2, "share of packets that are marked just below ecn_kmax")
     trimming: bool = setting(False, "trim packets to their headers instead of dropping them")
+    trim_threshold_bytes: int = setting(
+        0,
+        "queue of a port above which packets are trimmed or dropped, at 25 Gb/s; auto: pfc_alpha of the free buffer",
+        "auto",
+    )
+    trim_last_hop: float = setting(1.0, "factor on trim_threshold at ports to NPUs")
+    trim_share: float = setting(
+        0.0,
+        "share of a port's bytes for trimmed packets while data waits; 1: they precede data; "
+        "0: ten of them for each packet of data",
+    )
+    trimmed_size_bytes: int = setting(0, "size of a trimmed packet on the wire; auto: header", "auto")
+    ecn_last_hop: bool = setting(True, "mark packets also at ports to NPUs")
     class_weights: tuple[int, ...] = setting((), "weights of data classes 0 and 1 in packets", "none")
     discipline: Discipline | None = setting(
         None, "order in which a port sends its data classes; auto: weighted with class_weights, else strict", "auto"
@@ -136,6 +161,9 @@ class SharedBuffer:
     # (rate in bit/s, kmin and kmax in bytes, pmax) of links of exactly that rate, in place of the keys without rate
     ecn_by_rate: tuple[tuple[int, int, int, float], ...] = setting(
         (), "ecn_kmin, ecn_kmax and ecn_pmax of links of exactly some rates, by rate", "none"
+    )
+    tiers: tuple[TierBuffer, ...] = setting(
+        (), "keys of buffer, headroom and ECN that differ by the word of a switch's name", "none"
     )
 
     def __post_init__(self) -> None:
@@ -223,8 +251,19 @@ class Settings:
         "congestion control of queue pairs: `nadi net controls` lists names and parameters; or the user's own, FILE.py",
     )
     cnp_interval_ps: int = setting(4_000_000, "minimum time between two congestion notifications of a queue pair")
+    receiver_credits: bool = setting(
+        False, "receivers grant credit to senders at the rate of their links (RCCC), beside any congestion control"
+    )
+    credit_window_bytes: int = setting(0, "largest credit of a sender, and what it begins with", "auto")
+    oversubscription: float = setting(
+        1.0, "oversubscription r of the fabric, for which receivers slow their credits down to 0.9 / r; 1: they do not"
+    )
     load_balancing: Balancing = setting(
         ECMP, "load balancing of switches over equal-cost links: `nadi net controls` lists the rules"
+    )
+    routing: Detours = setting(
+        MINIMAL,
+        "paths of packets through switches: shortest, or by way of other groups: `nadi net controls` lists them",
     )
     flowlet_gap_ps: int = setting(50_000_000, "gap between packets after which a flow may take another link")
     selective_repeat: bool | None = setting(
@@ -232,6 +271,14 @@ class Settings:
     )
     reorder_packets: int | None = setting(
         None, "selective repeat: reordering in packets beyond which a packet counts as lost", "auto"
+    )
+    delivery: str = setting(
+        "auto",
+        "delivery mode of Ultra Ethernet: rud = any order, selective repeat, windows count packets in flight; rod = in "
+        "order, go-back-N; auto: windows count from the first unacknowledged packet on",
+    )
+    sleek: bool = setting(
+        False, "infer losses from the number of packets out of order, as SLEEK does where switches do not trim"
     )
     entropy: EntropyRule = setting(
         FIXED,
@@ -287,7 +334,7 @@ class Settings:
     def __post_init__(self) -> None:
         """Replace None by the usual value, by whether load balancing reorders packets, and unsupported settings."""
         if self.selective_repeat is None:
-            object.__setattr__(self, "selective_repeat", self.overtakes)
+            object.__setattr__(self, "selective_repeat", self.overtakes if self.delivery == "auto" else self.by_flight)
         if self.reorder_packets is None:
             object.__setattr__(self, "reorder_packets", 0 if self.overtakes else USUAL_REORDER_PACKETS)
         if self.fidelity.hooks.act is None:  # NPUs act at different times within a cell
@@ -296,9 +343,14 @@ class Settings:
             object.__setattr__(self, "tick_ps", 0)
 
     @property
+    def has_port_queues(self) -> bool:
+        """Whether switches hold packets in queues at their ports: they share buffers, or links have credits."""
+        return self.switch is not None or self.credits is not None
+
+    @property
     def overtakes(self) -> bool:
         """Whether packets of a queue pair may overtake each other, since they take different paths."""
-        return self.load_balancing.reorders or self.entropy.act is not None
+        return self.load_balancing.reorders or self.routing.reorders or self.entropy.act is not None
 
     @property
     def spreads_ports(self) -> bool:
@@ -306,9 +358,15 @@ class Settings:
         return self.nic_ports == "all" and self.entropy.act is not None
 
     @property
-    def has_port_queues(self) -> bool:
-        """Whether switches hold packets in queues at their ports: they share buffers, or links have credits."""
-        return self.switch is not None or self.credits is not None
+    def smallest_bytes(self) -> int:
+        """Size of the smallest packet on the wire in bytes."""
+        trimmed_bytes = self.switch.trimmed_size_bytes if self.switch else 0
+        return min(self.ack_bytes, self.header_bytes, trimmed_bytes or self.header_bytes)
+
+    @property
+    def by_flight(self) -> bool:
+        """Whether windows count packets in flight."""
+        return self.delivery == "rud"
 
     @property
     def slows_compute(self) -> bool:
@@ -339,6 +397,7 @@ class Settings:
             "send_latency": ends.send_latency_ps,
             "acknowledged": ends.acknowledged,
             "faults": self.faults,
+            "routing": self.routing.route,
         }
         return next((name for name, value in given.items() if value), self.beyond_messages())
 

@@ -8,13 +8,24 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from nadi.pdes.construction.layout import Layout, Part, offsets
 from nadi.pdes.construction.settings import Settings
-from nadi.pdes.core import Array, Int32, Int64, Program, Record, Rows, Schedules, packet
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Array, Graph, Int32, Int64, Program, Record, Rows, Schedules, packet, state as s
 from nadi.pdes.core.jit import aligned, full, rows_of, zeros
 from nadi.pdes.core.rows.network import NicPort, Port
-from nadi.pdes.core.rows.npu import GroupView, JobTotal, Npu, PlanLane, PlanStep, SharedMemory, System, Tokens, Turns
+from nadi.pdes.core.rows.npu import (
+    CreditPacer,
+    GroupView,
+    JobTotal,
+    Npu,
+    PlanLane,
+    PlanStep,
+    SharedMemory,
+    System,
+    Tokens,
+    Turns,
+)
 from nadi.pdes.network.framing import NVSWITCH_KIND
 from nadi.pdes.nic.counting import PRIME_A, PRIME_B
+from nadi.pdes.nic.receiver_credits import PULL_RATE, QUANTUM_BYTES
 from nadi.pdes.npu.agenda import begin_slot
 
 NOBODY = (1 << 20) - 1  # rank of NPUs without a job, where there are several jobs
@@ -236,7 +247,9 @@ def padded(values: ArrayLike, dtype: DTypeLike) -> Any:
     return values if len(values) else np.zeros(1, dtype)
 
 
-def npu_rows(program: Program, jobs: s.JobTables, part: Part, layout: Layout) -> tuple[Rows, Int32, Int64]:
+def npu_rows(
+    program: Program, jobs: s.JobTables, part: Part, layout: Layout, settings: Settings
+) -> tuple[Rows, Int32, Int64]:
     """Return the table `npu` of an LP, its trace rows' states (RowStates.state), and offsets of these.
 
     Args:
@@ -244,11 +257,12 @@ def npu_rows(program: Program, jobs: s.JobTables, part: Part, layout: Layout) ->
         jobs: Jobs that share the fabric (`JobTables`).
         part: Nodes and links of the LP (`Part`).
         layout: Division of the fabric among LPs (`Layout`).
+        settings: Settings of the run.
     """
     npu = rows_of(Npu, part.npus)
     own = npu[: part.npus]
     own.ports = np.diff(part.out_ptr[: part.npus + 1])
-    own.heap = offsets(_slots(own.ports, layout))[:-1]
+    own.heap = offsets(_slots(own.ports, layout, settings))[:-1]
     own.number = part.nodes[: part.npus]
     trace = np.full(part.npus, -1, np.int64)
     busy = np.flatnonzero(own.number < program.npus)
@@ -314,10 +328,26 @@ def row_states(state: Int32, slots: int, *, is_recorded: bool) -> s.RowStates:
     )
 
 
-def _slots(ports: Int64, layout: Layout) -> Int64:
-    """Return int64[n], entries of NPUs' heaps: ports (twice with pacing), lanes, timer, agenda, message list."""
+def _slots(ports: Int64, layout: Layout, settings: Settings) -> Int64:
+    """Return int64[n], entries of NPUs' heaps: ports (twice with pacing), lanes, timer, agenda, messages, credits."""
     # ports: int64[n], number of ports of each NPU.
-    return ports * (2 if layout.control.update else 1) + s.LANES + 3
+    return ports * (2 if layout.control.update else 1) + s.LANES + 3 + settings.receiver_credits
+
+
+def credit_pacers(part: Part, graph: Graph, settings: Settings) -> Rows:
+    """Return the pacers of an LP's NPUs, at the rate of each one's links to other switches than NVSwitches.
+
+    Args:
+        part: Nodes and links of the LP (`Part`).
+        graph: The fabric (`Graph`).
+        settings: Settings of the run.
+    """
+    pacers = rows_of(CreditPacer, part.npus if settings.receiver_credits else 1)
+    if settings.receiver_credits:
+        is_nic = graph.node_kind[graph.link_dst] != NVSWITCH_KIND
+        rates_bps = np.bincount(graph.link_src, graph.link_rate_bps * is_nic, graph.nodes)[part.nodes[: part.npus]]
+        pacers.ps_per_quantum = s.PS_PER_BYTE_AT_1_BPS * QUANTUM_BYTES / PULL_RATE / np.maximum(rates_bps, 1)
+    return pacers
 
 
 def nic_ports(part: Part, layout: Layout) -> Rows:
@@ -351,7 +381,7 @@ def idle_npus(part: Part, npu_table: Rows, const: Record, layout: Layout, settin
         layout: Division of the fabric among LPs (`Layout`).
         settings: Settings of the run.
     """
-    slots = int(npu_table.heap[-1] + _slots(npu_table.ports[-1:], layout)[0])
+    slots = int(npu_table.heap[-1] + _slots(npu_table.ports[-1:], layout, settings)[0])
     heap = zeros(2 * slots)
     for npu in npu_table[npu_table.job_row >= 0]:  # its job begins later: the only event
         heap[2 * npu.heap : 2 * npu.heap + 2] = npu.job_begin_ps, begin_slot(npu.ports)
@@ -363,6 +393,7 @@ def idle_npus(part: Part, npu_table: Rows, const: Record, layout: Layout, settin
         heap=heap,
         token=rows_of(Tokens, part.npus * int(const.gated_dimensions)),
         system=rows_of(System, part.npus),
+        pacer=credit_pacers(part, layout.graph, settings),
         turns=rows_of(Turns, part.npus if settings.one_at_a_time else 0),
         memory=rows_of(SharedMemory, part.npus if settings.remote_sharers > 1 else 0),
         busy=zeros(part.npus, np.int32),

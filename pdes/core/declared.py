@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
-from nadi.pdes.core import Int64
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Int64, state as s
 from nadi.pdes.core.algorithms import FREE, rehash
 from nadi.pdes.core.jit import full, never_used, rows_of, zeros
 from nadi.pdes.core.rows import ALONE, BUILT, EMPTY, OWN_WAY, REMADE, Each, Row, RowsOf, WordKind

@@ -9,7 +9,6 @@ import functools
 import mmap
 import re
 import resource
-import struct
 import sys
 import threading
 from collections.abc import Iterator
@@ -147,36 +146,34 @@ def seen_as(row: type[Row]) -> Any:
 # guards around each. `pdes.core.jit.Directory`, which gives arrays to kernels, calls `damage` for each of them at the
 # end of a run and before an array is replaced by a longer one. The guard on either side is at least as long as one
 # item, so that a write to the row before the first or behind the last one hits it.
-#
-# The last two words of the guard before an array hold the length of a guard and of the array, in bytes.
 
-_BYTE = b"\xa5"  # every byte of a guard, apart from the two lengths
-# bits that are inverted in stored lengths, so that a small number written over one is an impossible length
-_MASK = int.from_bytes(_BYTE * 7, "big")
-_LENGTHS = struct.Struct("=qq")  # the two lengths
+_BYTE = b"\xa5"  # every byte of a guard
 
-_memory_of: dict[int, "ref[NDArray[np.uint8]]"] = {}
-"""Memory that contains a guarded array, by the array's address, while that memory exists."""
+_guarded: dict[int, tuple["ref[NDArray[np.uint8]]", int, int]] = {}
+"""Memory that has a guarded array, bytes of each guard and of the array, by its address, while that memory exists."""
 _arrays_in: dict[int, tuple["ref[NDArray[np.uint8]]", list[int]]] = {}
 """Memory with guarded arrays, and their addresses, by the memory's `id`."""
 
 
-def between_guards(memory: NDArray[np.uint8], size_bytes: int, guard_bytes: int) -> NDArray[np.uint8]:
+def between_guards(
+    memory: NDArray[np.uint8], size_bytes: int, guard_bytes: int, address: int | None = None
+) -> NDArray[np.uint8]:
     """Write guards into memory, and return the bytes between them.
 
     Args:
         memory: Bytes that are used for nothing else, enough for both guards.
         size_bytes: Number of bytes between the guards; the guards of an empty array are never checked.
-        guard_bytes: Size in bytes of the guard before, at least 16.
+        guard_bytes: Size in bytes of each guard.
+        address: Address of the memory; None = it is asked for.
     """
     # Both guards have guard_bytes; what is left of the memory behind the second one is not checked. Nor are the guards
     # of an empty array, since NumPy does not define its address, by which they are found.
     view, end = memory.data, guard_bytes + size_bytes
-    view[:guard_bytes] = _guard_before(guard_bytes, size_bytes)
-    view[end : end + guard_bytes] = _guard(guard_bytes)
+    view[:guard_bytes] = view[end : end + guard_bytes] = _guard(guard_bytes)
     owner = memory.base if isinstance(memory.base, np.ndarray) else memory
-    address = address_of(memory) + guard_bytes
-    _memory_of[address], addresses = _arrays_in.get(id(owner)) or _new_memory(owner)
+    address = (address_of(memory) if address is None else address) + guard_bytes
+    memory_of, addresses = _arrays_in.get(id(owner)) or _new_memory(owner)
+    _guarded[address] = memory_of, guard_bytes, size_bytes
     addresses.append(address)
     return memory[guard_bytes:end]
 
@@ -193,45 +190,29 @@ def _new_memory(owner: NDArray[np.uint8]) -> tuple["ref[NDArray[np.uint8]]", lis
         """
         for address in _arrays_in.pop(number)[1]:
             # the operating system may have given the address to other memory since
-            if _memory_of.get(address) is gone:
-                del _memory_of[address]
+            if address in _guarded and _guarded[address][0] is gone:
+                del _guarded[address]
 
     # two threads may take arrays from new memory at the same time: both get the entry of the first
     return _arrays_in.setdefault(number, (ref(owner, forget), []))
 
 
-@lru_cache(maxsize=1024)  # few sizes make up most arrays
-def _guard_before(guard_bytes: int, size_bytes: int) -> bytes:
-    """Return the guard before an array of a size, with both lengths."""
-    return _guard(guard_bytes - _LENGTHS.size) + _LENGTHS.pack(guard_bytes ^ _MASK, size_bytes ^ _MASK)
-
-
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # rows have few lengths
 def _guard(length_bytes: int) -> bytes:
-    """Return a guard without lengths."""
+    """Return a guard of a length in bytes."""
     return _BYTE * length_bytes
 
 
 def damage(address: int) -> str:
     """Return a description of overwritten guards of the array at an address; "" without damage or without guards."""
-    memory = _memory_at(address)
-    if memory is None:
+    if _memory_at(address) is None:
         return ""
-    header = address - _LENGTHS.size
-    guard_word, size_word = _LENGTHS.unpack(ctypes.string_at(header, _LENGTHS.size))
-    guard_bytes, size_bytes = guard_word ^ _MASK, size_word ^ _MASK
-    first, end = address_of(memory), address + size_bytes
-    # lengths that cannot be right were overwritten themselves, so nothing else of the guard can be located
-    is_possible = (
-        _LENGTHS.size <= guard_bytes <= address - first
-        and size_bytes >= 0
-        and end + guard_bytes <= first + memory.nbytes
-    )
-    before_bytes = guard_bytes - _LENGTHS.size
-    if not is_possible or ctypes.string_at(address - guard_bytes, before_bytes) != _guard(before_bytes):
+    _, guard_bytes, size_bytes = _guarded[address]
+    guard = _guard(guard_bytes)
+    if ctypes.string_at(address - guard_bytes, guard_bytes) != guard:
         return "before its beginning"
-    behind = ctypes.string_at(end, guard_bytes)
-    if behind == _guard(guard_bytes):
+    behind = ctypes.string_at(address + size_bytes, guard_bytes)
+    if behind == guard:
         return ""
     return f"{guard_bytes - len(behind.lstrip(_BYTE))} bytes behind its end ({size_bytes} bytes long)"
 
@@ -246,8 +227,8 @@ def has_guards(array: NDArray[Any], address: int) -> bool:
 
 def _memory_at(address: int) -> NDArray[np.uint8] | None:
     """Return the memory that contains the guarded array at an address; None if there is no such array."""
-    found = _memory_of.get(address)
-    return None if found is None else found()
+    found = _guarded.get(address)
+    return None if found is None else found[0]()
 
 
 def _root(array: NDArray[Any]) -> NDArray[Any]:
@@ -286,8 +267,13 @@ def _area(size_bytes: int) -> NDArray[np.uint8]:
     return raw[skip : skip + size_bytes]
 
 
-_left = [np.zeros(0, np.uint8)]  # the unused rest of the area from which small arrays are taken, one after another
-_taking = threading.Lock()  # lock around `_left`: pools of several threads may grow at the same time
+_taking = threading.Lock()  # lock around `_Small`: pools of several threads may grow at the same time
+
+
+class _Small:
+    """The area from which small arrays are taken, one after another, its address, and the bytes taken so far."""
+
+    area, address, taken_bytes = np.zeros(0, np.uint8), 0, 0
 
 
 def zeros(length: int, dtype: DTypeLike = np.int64) -> Any:
@@ -303,14 +289,16 @@ def zeros(length: int, dtype: DTypeLike = np.int64) -> Any:
     room = _whole_lines(size) + 2 * guard
     # a large array has memory of its own, so that little of an area is left unused
     if room >= AREA // 4:
-        memory = _area(room)
+        memory, address = _area(room), None
     else:
         with _taking:
-            if room > len(_left[0]):
-                _left[0] = _area(AREA)
-            memory = _left[0][:room]
-            _left[0] = _left[0][room:]
-    array = between_guards(memory, size, guard).view(kind)
+            if _Small.taken_bytes + room > len(_Small.area):
+                _Small.area, _Small.taken_bytes = _area(AREA), 0
+                _Small.address = address_of(_Small.area)
+            begin = _Small.taken_bytes
+            _Small.taken_bytes = end = begin + room
+            memory, address = _Small.area[begin:end], _Small.address + begin
+    array = between_guards(memory, size, guard, address).view(kind)
     return array.view(np.recarray) if kind.names else array
 
 
@@ -357,11 +345,12 @@ def words_of(row: Record) -> NDArray[np.int64]:
     return words
 
 
-def unused(record: Any) -> Any:
-    """Return a NamedTuple class (pdes/core/state.py) filled with one-item arrays, for a feature that is not used.
+def unused(record: Any, /, **used: Any) -> Any:
+    """Return a NamedTuple class (pdes/core/state.py) filled with one-item arrays, for features that are not used.
 
     Args:
         record: Class of the NamedTuple.
+        **used: Fields that are used, by name.
     """
 
     def single_item(declared: Any) -> Any:
@@ -376,7 +365,8 @@ def unused(record: Any) -> Any:
         items = rows_of(kind, 1) if issubclass(kind, Row) else zeros(1, kind)
         return items[0] if declared.__origin__ is np.record else items
 
-    return record(**{name: single_item(declared) for name, declared in record.__annotations__.items()})
+    rest = {name: single_item(declared) for name, declared in record.__annotations__.items() if name not in used}
+    return record(**used, **rest)
 
 
 @functools.cache

@@ -2,7 +2,8 @@
 
 word 0  ps: when the receiving node may act on it (its last byte is in, or its header where the node cuts through)
 word 1  destination NPU | source NPU << 20 | bytes on the wire << 39 | flags << 55 | data class << 61
-word 2  sequence number, 24 bits | sender's queue pair << 24 | entropy of its path << 48 (15 bits)
+word 2  sequence number, 24 bits | sender's queue pair << 24 | entropy of its path << 48 (15 bits); bit 63: the entropy
+        is the state of a detour (pdes/network/detours/state.py)
 word 3  message tag: group << 44 | collective's number in the group << 24 | lane; point to point: P2P and the tag
 
 In an inbox, word 0 is the arrival after the cell begins and the incoming link. In a row of outgoing links, the word
@@ -37,11 +38,17 @@ FLAG_NAK = 4
 FLAG_MARK = 8  # congestion mark (ECN); on an acknowledgement, the mark of its packet
 FLAG_CNP = 16
 FLAG_TRIMMED = 32  # data trimmed to its header, which travels as control
+FLAG_LAST_HOP = FLAG_NAK  # of a trimmed packet: the last switch trimmed it (Ultra Ethernet's TRIMMED_LASTHOP)
 PAUSE_FRAME = 0xFFFFF  # destination of a pause frame, which is for the other end of the link; word 2 is `pause_word`
 PAUSE, RESUME = 1, 0
 
 ENTROPY_SHIFT, ENTROPY_MASK = 48, 0x7FFF  # of the entropy of the path in word 2
 PSN_MASK = 0xFFFFFF
+PATH_MASK = (1 << 63) - 1 - PSN_MASK  # queue pair and entropy, without what switches have decided (bit 63)
+BEFORE_PATH_MASK = (1 << 48) - 1  # sequence number and queue pair
+DECIDED = -(1 << 63)  # bit 63: a switch has decided on a detour
+DIRECT = 1 << 62  # with DECIDED: only the shortest path is left
+COLUMN_BITS = 14  # of the home of a detour
 HALF_PSN = 1 << 23  # half the range of sequence numbers, the longest distance that orders two of them
 
 
@@ -68,6 +75,7 @@ job_of = bits(20)  # number of the job
 # Fields of word 2, of a pause frame's word 2, and of its entry in the log of pauses.
 sender_pair = bits(24, 24)  # the sender's queue pair
 entropy = bits(ENTROPY_SHIFT, ENTROPY_MASK.bit_length())  # of the path
+detour_column = bits(ENTROPY_SHIFT, COLUMN_BITS)  # home of the detour, where a switch has decided on one
 paused_class = bits(1, 1)  # data class
 asks_to_pause = bits(0, 1)  # PAUSE or RESUME
 logged_link = bits(2)  # link of the fabric that must stop, or may send again
@@ -108,15 +116,18 @@ def filled_in(word1, size_bytes, flag_bits):
 
 
 @inline
-def trimmed(word1, size_bytes):
+def trimmed(word1, size_bytes, flag_bits):
     """Return word 1 of a packet that is cut to `size_bytes` bytes.
 
     Args:
         word1: Word 1 of the packet (pdes/core/packet.py).
         size_bytes: Size in bytes to which the packet is cut.
+        flag_bits: FLAG_LAST_HOP if the last switch trims it, else 0.
     """
     # the size field is cleared first: `|` alone would mix the bits of both sizes
-    return (word1 & ~(0xFFFF << BYTES_SHIFT)) | (size_bytes << BYTES_SHIFT) | (FLAG_TRIMMED << FLAGS_SHIFT)
+    return (
+        (word1 & ~(0xFFFF << BYTES_SHIFT)) | (size_bytes << BYTES_SHIFT) | ((FLAG_TRIMMED | flag_bits) << FLAGS_SHIFT)
+    )
 
 
 @inline
@@ -161,6 +172,23 @@ def with_entropy(word2, value):
         value: The entropy, below ENTROPY_MASK + 1.
     """
     return (word2 & ~(ENTROPY_MASK << ENTROPY_SHIFT)) | (value << ENTROPY_SHIFT)
+
+
+@inline
+def on_detour(word2, column):
+    """Return word 2 of a packet that a switch sends on a detour.
+
+    Args:
+        word2: Word 2 of the packet.
+        column: Column of the home over which the detour leads (pdes/network/detours/state.py).
+    """
+    return (word2 & BEFORE_PATH_MASK) | (column << 48) | DECIDED
+
+
+@inline
+def is_on_detour(word2):
+    """Return whether a packet, by its word 2, is on its way to the home of a detour."""
+    return word2 < 0 and word2 & DIRECT == 0
 
 
 @inline

@@ -77,6 +77,15 @@ FLOWLETS = 1024  # flows that a switch distinguishes by a hash
 # Events that congestion control handles (pdes/nic/congestion).
 CC_START, CC_SENT, CC_ACK, CC_CNP, CC_LOSS = range(5)
 LOSS_NAK, LOSS_TIMEOUT, LOSS_TRIMMED = range(3)
+(
+    CREDIT_BEGIN,
+    CREDIT_SPEND,
+    CREDIT_HEAR,
+    CREDIT_CONTROL,
+    CREDIT_RECEIVE,
+    CREDIT_PACE,
+    CREDIT_REQUEST,
+) = range(7)  # operations of the hook of credits (pdes/nic/receiver_credits.py)
 
 TELEMETRY_CLASS_SHIFT = 46
 TELEMETRY_QUEUE_SHIFT = 34
@@ -135,6 +144,16 @@ class Routes(NamedTuple):
     # [ports] table mode, NPUs of several ports: entry of `hop_row` of the switch at the other end
     via: Annotated[Int32, BUILT]
     share: Annotated[Int32, BUILT]  # [ports] likewise: the port's share of its NPU's connections, `Graph.port_shares`
+    # detours (pdes/network/detours): groups of switches, and homes over which packets may go, as columns
+    group: Annotated[Int32, BUILT]  # [nodes] group of a switch, -1 none
+    column_group: Annotated[Int32, BUILT]  # [homes of the fabric] group of each home
+    detour: Annotated[Int32, BUILT]  # columns of the homes over which detours may lead, by group
+    own_homes: Annotated[Int32, BUILT]  # [nodes * 2] first and last + 1 entry of `detour` of the switch's own group
+    near_ptr: Annotated[Int32, BUILT]  # [nodes + 1] entries of `near` of each switch
+    near: Annotated[Int32, BUILT]  # for each link to another group, the column of a home of that group
+    switch_row: Annotated[Int64, BUILT]  # [nodes] offset of the switch in `switch_hops`
+    switch_hops: Annotated[Int8, BUILT]  # links from own switches to each home
+    home_hops: Annotated[Int8, BUILT]  # [homes * homes] links from home to home, with groups one less
     here: Annotated[Int32, BUILT]  # [nodes * D] own coordinates
     digit: Annotated[Int32, BUILT]  # [npus of the fabric * D]
     mode: Annotated[Int8, BUILT]  # [nodes * D]
@@ -278,6 +297,7 @@ class Npus(NamedTuple):
     token: Annotated[np.recarray, npu.Tokens, RowsOf.NPU, Each("gated_dimensions")]
     system: Annotated[np.recarray, npu.System, RowsOf.NPU]
     turns: Annotated[np.recarray, npu.Turns, RowsOf.NPU]  # where they run one row of each kind at a time
+    pacer: Annotated[np.recarray, npu.CreditPacer, RowsOf.NPU]  # where receivers give credits
     memory: Annotated[np.recarray, npu.SharedMemory, RowsOf.NPU, ALONE]  # where NPUs share remote memories
     busy: Annotated[Int32, RowsOf.NPU, EMPTY]  # those to which something happens in the cell in hand
 
@@ -300,6 +320,8 @@ class Qps(NamedTuple):
     resends: Annotated[np.recarray, network.Resends, RowsOf.PAIR]  # where switches trim packets
     sel_tx: Annotated[np.recarray, network.Selective, RowsOf.PAIR]
     sel_rx: Annotated[np.recarray, network.Selective, RowsOf.RECEIVER]
+    credit_tx: Annotated[np.recarray, network.SendCredit, RowsOf.PAIR]  # where receivers give credits
+    credit_rx: Annotated[np.recarray, network.ReceiveCredit, RowsOf.RECEIVER]
     paths: Annotated[np.recarray, network.PairPaths, RowsOf.PAIR]  # where senders choose entropies
     penalty: Annotated[Int8, RowsOf.PAIR, Each("paths")]  # of each path of a queue pair, as the entropy rule counts
     path_sent: Annotated[Int8, RowsOf.PAIR, Each(SELECTIVE_PACKETS)]  # path of each packet under way, where rules learn

@@ -10,7 +10,6 @@ from nadi.pdes.core import algorithms, packet, state
 from nadi.pdes.core.jit import call_hook, inline
 from nadi.pdes.network import lane_credits
 
-TRIMMED_A_TURN = 10  # trimmed packets that are sent per data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)
 TIME_BITS = 40  # bits of the queueing time in word 0 of a packet that waits; the ingress link is above them
 TIME_MASK = (1 << TIME_BITS) - 1
 
@@ -133,9 +132,9 @@ def next_queue(net, link, ready_queues):
     if first != 0:
         return state.CONTROL + (first >> 1)
     data = ready_queues & 3
-    # NDP: trimmed headers first, so that the receiver asks for data early, but at most ten per data packet: with
-    # nothing but headers, no data would get through
-    if ready_queues >> state.TRIMMED != 0 and (data == 0 or gate.trimmed_turn < TRIMMED_A_TURN):
+    # trimmed headers first, so that the receiver asks for data early, but at most so many per data packet: with nothing
+    # but headers, no data would get through
+    if ready_queues >> state.TRIMMED != 0 and (data == 0 or gate.trimmed_turn < net.const.trimmed_a_turn):
         if data != 0:
             gate.trimmed_turn += 1
         return np.int64(state.TRIMMED)

@@ -118,10 +118,30 @@ def balanced(net, routes, cell, node, word1, word2, now_ps):
     """
     first = cell & SET_MASK
     count = cell >> SET_SHIFT
+    if count > 1 and net.hooks.balancing == 0:
+        return choose(routes, cell, node, word2)
     if count > 1:
         which = call_hook(net.hooks.balancing, net.const.address, node, first, count, word1, word2, now_ps)
         first = np.int64(routes.link[first + which])
     return routes.node[node].first_link + first
+
+
+@inline
+def link_by_rule(net, routes, cell, node, record, now_ps):
+    """Return the link of a packet at a switch, by the run's rules of detours and load balancing.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        cell: Port set of the node on shortest paths: links << 22 | first (`Routes`).
+        node: Number of the switch in the LP.
+        record: Record of the packet, whose word 2 a rule of detours changes.
+        now_ps: Current time in ps.
+    """
+    if net.hooks.detour != 0:
+        cell = call_hook(net.hooks.detour, net.const.address, node, record, now_ps)
+    packet = net.record[record]
+    return balanced(net, routes, cell, node, packet.w1, packet.w2, now_ps)
 
 
 @inline
@@ -377,8 +397,12 @@ def change_routes(routes, schedule, epoch, epochs):
     at = put_table(routes.home, schedule.table32, at, epoch, epochs)
     at = put_table(routes.link, schedule.table32, at, epoch, epochs)
     at = put_table(routes.hop_column, schedule.table32, at, epoch, epochs)
-    put_table(routes.via, schedule.table32, at, epoch, epochs)
-    put_table(routes.hops, schedule.table8, 0, epoch, epochs)
+    at = put_table(routes.via, schedule.table32, at, epoch, epochs)
+    at = put_table(routes.detour, schedule.table32, at, epoch, epochs)
+    put_table(routes.near, schedule.table32, at, epoch, epochs)
+    at = put_table(routes.hops, schedule.table8, 0, epoch, epochs)
+    at = put_table(routes.switch_hops, schedule.table8, at, epoch, epochs)
+    put_table(routes.home_hops, schedule.table8, at, epoch, epochs)
 
 
 @hook

@@ -16,13 +16,30 @@ from nadi.pdes.core.jit import hook, inline, outline, prefetch
 from nadi.pdes.network import port_queues
 from nadi.pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, order_ties, take_batch
 from nadi.pdes.network.link import drop, inbox_of, link_send, prefetch_inbox
-from nadi.pdes.network.routing import balanced, choose, switch_cell_to
+from nadi.pdes.network.routing import choose, link_by_rule, switch_cell_to
 from nadi.pdes.network.switch import switches_window
 from nadi.pdes.network.telemetry import sample_queue
 
 AHEAD = 4  # packets of the batch by which prefetching precedes use
+TRIMMED_A_TURN = 10  # trimmed packets that are sent per data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)
 TELEMETRY_BYTES_MASK = (1 << state.TELEMETRY_QUEUE_SHIFT) - 1
 TELEMETRY_TIME_MASK = (1 << state.TELEMETRY_CLASS_SHIFT) - 1
+
+
+def trimmed_a_turn(share: float, full_bytes: int, trimmed_bytes: int) -> int:
+    """Return the number of trimmed packets that a port sends per data packet while both wait.
+
+    Ultra Ethernet (1.0.2, section 3.6.5) gives the class of trimmed packets 25 % by deficit round robin, or as much as
+    data; htsim's queue (compositequeue.cpp) sends trimmed packets first.
+
+    Args:
+        share: Share of the port's bytes that trimmed packets get; 0 = NDP's ten to one, 1 = all they need.
+        full_bytes: Size of a full data packet on the wire in bytes.
+        trimmed_bytes: Size of a trimmed packet on the wire in bytes.
+    """
+    if share == 0:
+        return TRIMMED_A_TURN
+    return state.INF if share == 1 else max(1, int(share / (1 - share) * full_bytes / trimmed_bytes))
 
 
 @inline
@@ -41,7 +58,8 @@ def admit(net, node, link, ingress, klass, size_bytes):
     in_use = size_bytes + (
         net.gate[ingress].in_bytes[klass] if net.const.pfc == 1 else net.gate[link].queued_bytes[klass]
     )
-    fits = in_use <= threshold(net, node) and used <= pool.shared_bytes
+    limit = net.gate[link].limit_bytes
+    fits = in_use <= (limit if limit > 0 else threshold(net, node)) and used <= pool.shared_bytes
     if fits:
         pool.used_bytes = used
         if net.const.pfc == 1:
@@ -126,7 +144,8 @@ def start_transmission(net, node, link, queued_ps, start_ps, left_bytes, all_lef
     and at which its first bit leaves; left_bytes, all_left_bytes: bytes of its class that wait behind it, and of both
     classes; word1, word2, word3: words of the packet (pdes/core/packet.py).
     """
-    if net.const.ecn == 1 and left_bytes > 0 and is_marked(net, node, link, left_bytes, start_ps):
+    marks = net.const.ecn == 1 and left_bytes > 0 and (net.const.ecn_last_hop == 1 or net.gate[link].is_last_hop == 0)
+    if marks and is_marked(net, node, link, left_bytes, start_ps):
         word1 = packet.filled_in(word1, 0, packet.FLAG_MARK)
         net.gate[link].marked_packets += 1
         net.count.marked_packets += 1
@@ -288,11 +307,13 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
             ask(net, node, ingress, klass, packet.PAUSE, now_ps)
         return True
     if net.const.trim == 1:
-        cut = net.const.header_bytes  # the header alone travels on
+        # the header alone travels on; at the last hop the receiver's own load was the reason, not another's
+        cut = net.const.trimmed_bytes
+        at_end = packet.FLAG_LAST_HOP if net.gate[link].is_last_hop == 1 else 0
         net.count.dropped_bytes += size_bytes - cut
         net.count.trimmed_packets += 1
         net.gate[link].trimmed_packets += 1
-        send_or_enqueue(net, node, link, state.TRIMMED, now_ps, packet.trimmed(word1, cut), word2, word3)
+        send_or_enqueue(net, node, link, state.TRIMMED, now_ps, packet.trimmed(word1, cut, at_end), word2, word3)
     else:
         drop(net, link, word1)
     return False
@@ -352,7 +373,7 @@ def take_pause(net, node, record, word2, now_ps):
 def act(net, inbox, routes, node, begin_ps, end_ps):
     """Process a cell of switch `node` of `net` (routes, begin_ps, end_ps): the batch in time order, and departures."""
     batch = net.ctl.batch
-    rule = net.hooks.balancing != 0
+    rule = net.hooks.balancing != 0 or net.hooks.detour != 0
     for i in range(batch):
         arrival = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
         link = np.int64(-1)
@@ -373,7 +394,8 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
         word1, word2, word3 = arrival.w1, arrival.w2, arrival.w3
         link = inbox.batch_out[i]
         if rule and link >= 0:
-            link = balanced(net, routes, inbox.batch_tmp[i], node, word1, word2, now_ps)
+            link = link_by_rule(net, routes, inbox.batch_tmp[i], node, at, now_ps)
+            word2 = arrival.w2
         if link < 0:
             take_pause(net, node, at, word2, now_ps)
         elif packet.flags(word1) & (packet.FLAG_ACK | packet.FLAG_TRIMMED) != 0:

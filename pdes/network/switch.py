@@ -13,7 +13,7 @@ from nadi.pdes.core.packet import destination, end_of, inbox_link, put_out, wire
 from nadi.pdes.core.state import CARE, INSIDE
 from nadi.pdes.network import link as links
 from nadi.pdes.network.batch import blocks_short, give_back, inbox_blocks, order_ties, order_ties_at_ports, take_batch
-from nadi.pdes.network.routing import balanced, choose, switch_cell_to
+from nadi.pdes.network.routing import choose, link_by_rule, switch_cell_to
 
 AHEAD = 8  # packets by which prefetching of the next record's place precedes use
 
@@ -28,7 +28,7 @@ def chooses(net, routes, node):
         node: Number of the switch in the LP.
     """
     # bit 1 of `forward`: the switch has several equal links to some NPU; without, a rule has nothing to choose
-    return net.hooks.balancing != 0 and routes.node[node].forward & 2 != 0
+    return net.hooks.detour != 0 or (net.hooks.balancing != 0 and routes.node[node].forward & 2 != 0)
 
 
 @inline
@@ -98,7 +98,7 @@ def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
         word1 = packet.w1
         link = inbox.batch_out[i]
         if rule:
-            link = balanced(net, routes, inbox.batch_tmp[i], node, word1, packet.w2, at)
+            link = link_by_rule(net, routes, inbox.batch_tmp[i], node, record, at)
         tx = net.tx[link]
         start = max(tx.busy_ps, at)  # a FIFO: the port's last departure gives the next
         if limit > 0 and is_full(net, link, start - at, word1, limit):

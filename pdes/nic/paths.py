@@ -161,7 +161,8 @@ def steer(world_address, operation, pair, a, b, now_ps):
     if operation == PATH_ANSWER:
         paths.last_ps = now_ps
         what = PATH_GOOD
-        if flags(a) & (FLAG_NAK | FLAG_TRIMMED) != 0:
+        # a trim at the last hop, which every path has, says nothing about this one (htsim, UecSrc::processNack)
+        if flags(a) & FLAG_NAK != 0 and flags(a) & FLAG_TRIMMED == 0:
             what = PATH_TRIMMED
         elif flags(a) & (FLAG_MARK | FLAG_CNP) != 0:
             what = PATH_MARKED

@@ -5,10 +5,9 @@ import numpy as np
 from nadi.pdes.core import algorithms, state
 from nadi.pdes.core.jit import call_hook, inline, outline
 from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, wire_bytes
-from nadi.pdes.network.lane_credits import spend
 from nadi.pdes.nic.control import echo_at
 from nadi.pdes.nic.paths import packet_word, path_to_probe, probe_words
-from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
+from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost, in_flight
 from nadi.pdes.nic.several_ports import paused_classes, port_busy_ps, send_from_port
 
 # Queue pairs that pacing holds back: a pairing heap per port, the earliest on top (Fredman et al., 1986).
@@ -143,11 +142,26 @@ def queue_control(net, npus, link, now_ps, word1, word2, word3):
 
 
 @inline
+def may_send_by_flight(net, qps, pair):
+    """Return whether `pair` of `qps` and `net` has something to send, lost or new, and room for it in flight."""
+    qp = qps.qp[pair]
+    window = net.const.window_packets if net.const.window_fixed == 1 else qps.cc[pair].window_packets
+    # the bit sets end SELECTIVE_PACKETS behind the first unacknowledged packet
+    has_new = qp.next_seq < qp.end_seq and qp.next_seq - qp.una < state.SELECTIVE_PACKETS
+    return (has_new or has_lost(qps, pair)) and in_flight(qps, pair) < window
+
+
+@inline
 def may_send(net, qps, pair):
     """Return whether `pair` of `qps` and `net` has data and room in its window, or packets to send again."""
     qp = qps.qp[pair]
-    if net.hooks.selective_sender != 0 and has_lost(qps, pair):
-        return True
+    if net.hooks.selective_sender != 0:
+        if net.hooks.credits != 0 and qps.credit_tx[pair].credit_bytes <= 0:
+            return False
+        if net.const.by_flight == 1:
+            return may_send_by_flight(net, qps, pair)
+        if has_lost(qps, pair):
+            return True
     window = net.const.window_packets if net.const.window_fixed == 1 else qps.cc[pair].window_packets
     # in packets, not bytes: with una = 10 and a window of 4, packets 10 to 13 may be under way
     return qp.next_seq < qp.end_seq and qp.next_seq - qp.una < window
@@ -252,6 +266,30 @@ def arm_timer(net, npus, qps, node, pair, now_ps):
 
 
 @inline
+def spend_credit(net, node, pair, now_ps, size_bytes, flag_bits, tag):
+    """Let `pair` of NPU `node` spend credit for a packet of `net` (size, flags, tag) at now_ps; return its word 3."""
+    asks = call_hook(net.hooks.credits, net.const.address, state.CREDIT_SPEND, node, pair, now_ps, size_bytes, 0, 0)
+    # the last packet of a message carries the tag alone
+    if flag_bits & FLAG_LAST != 0:
+        return tag
+    return asks | (tag if net.const.carries_send_time == 1 else 0)
+
+
+@inline
+def pass_turn(net, npus, qps, link, pair, is_due):
+    """Pass the turn of `pair` of `qps` at `link` of `npus` and `net` on; is_due: its pace lets it send at once."""
+    # out of the list if nothing more may go now, else behind the others, or wait for the pace
+    if not may_send(net, qps, pair):
+        leave_turns(npus, qps, link, pair)
+    elif is_due:
+        npus.port[link].ring = pair
+    else:
+        leave_turns(npus, qps, link, pair)
+        qps.qp[pair].active = HELD_BACK
+        hold_back(npus, qps, link, pair)
+
+
+@inline
 def send_data(net, npus, qps, node, link, pair, now_ps):
     """Return words 1 to 3 of the next packet of the queue pair whose turn it is at a link; pass the turn on.
 
@@ -295,20 +333,14 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
     # the timer watches the oldest packet, so it begins anew with that one
     if seq == qp.una:
         arm_timer(net, npus, qps, node, pair, now_ps)
-    due_ps = True
+    is_due = True
     if net.hooks.congestion_control != 0:
-        due_ps = call_hook(net.hooks.pace, net.const.address, link, pair, now_ps, seq, size, flag) == 1
+        is_due = call_hook(net.hooks.pace, net.const.address, link, pair, now_ps, seq, size, flag) == 1
         if net.const.carries_send_time == 1 and flag & FLAG_LAST == 0:
             tag = echo_at(now_ps)
-    # pass the turn on: out of the list if nothing more may go now, else behind the others, or wait for the pace
-    if not may_send(net, qps, pair):
-        leave_turns(npus, qps, link, pair)
-    elif due_ps:
-        port.ring = pair
-    else:
-        leave_turns(npus, qps, link, pair)
-        qp.active = HELD_BACK
-        hold_back(npus, qps, link, pair)
+    if net.hooks.credits != 0:
+        tag = spend_credit(net, node, pair, now_ps, size, flag, tag)
+    pass_turn(net, npus, qps, link, pair, is_due)
     net.count.data_packets += 1
     net.count.sent_bytes += size
     return filled_in(qp.w1, size, flag), packet_word(net, qps, pair, seq, fresh, now_ps), tag
@@ -446,8 +478,6 @@ def transmit(net, npus, qps, node, link, now_ps):
         else:
             word1, word2, word3 = send_data_or_probe(net, npus, qps, node, link, first, now_ps)
             port.turn = 1
-        if net.const.queues != 0:
-            spend(net, link, word1, now_ps)
         busy = send_from_port(net, npus, node, link, asked, now_ps, word1, word2, word3)
         # nobody awaits the last byte and nothing is left to send: no event, since the next post tries the port
         if (

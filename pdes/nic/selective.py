@@ -68,6 +68,18 @@ def take_complete(net, npus, qps, node):
 
 
 @inline
+def in_flight(qps, pair):
+    """Return the number of a queue pair's packets that have been sent and are not known to have arrived or to be lost.
+
+    Args:
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+    """
+    selective = qps.sel_tx[pair]
+    return qps.qp[pair].next_seq - qps.qp[pair].una - selective.seen_packets - selective.lost_packets
+
+
+@inline
 def has_lost(qps, pair):
     """Return whether packets wait to be sent again.
 
@@ -122,6 +134,7 @@ def selected(net, qps, pair, seq, is_trimmed, now_ps):
     """
     selective = qps.sel_tx[pair]
     if not is_trimmed:
+        selective.seen_packets += not is_set(selective.seen, seq)
         set_bit(selective.seen, seq)
         spare(qps, pair, seq)
     # the caller tells congestion control of a loss only if this acknowledgement reveals a new one
@@ -145,7 +158,40 @@ def selected(net, qps, pair, seq, is_trimmed, now_ps):
                 call_hook(net.hooks.paths, net.const.address, PATH_LOST, pair, checked, 0, now_ps)
             checked += 1
         selective.checked = checked
+        if net.const.sleek == 1:
+            recover(net, qps, pair)
     return selective.lost_packets > before
+
+
+MIN_OUT_OF_ORDER = 5  # packets out of order below which SLEEK infers no loss (htsim, uec.cpp: min_retx_config)
+WINDOWS_OUT_OF_ORDER = 1.5  # windows out of order from which it does (htsim, uec.cpp: loss_retx_factor)
+
+
+@inline
+def recover(net, qps, pair):
+    """Infer losses of a queue pair from the number of packets that have arrived out of order (SLEEK).
+
+    uet-htsim's runSleek: recovery begins when that number reaches 1.5 windows, at most the largest window and at least
+    five packets. It ends when all that had been sent by then has arrived. Meanwhile what has not arrived is sent again,
+    once, up to a window behind the first unacknowledged packet.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+    """
+    selective, qp = qps.sel_tx[pair], qps.qp[pair]
+    largest = net.const.window_packets
+    window = largest if net.const.window_fixed == 1 else qps.cc[pair].window_packets
+    if qp.una >= selective.recovery_seq:
+        if selective.seen_packets < max(min(int(WINDOWS_OUT_OF_ORDER * window), largest), MIN_OUT_OF_ORDER):
+            return
+        selective.recovery_seq = qp.next_seq
+    seq = max(selective.resent_seq, qp.una)
+    while seq < min(selective.recovery_seq, qp.una + max(window, 1)):
+        lose(qps, pair, seq)
+        seq += 1
+    selective.resent_seq = seq
 
 
 @inline
@@ -189,6 +235,7 @@ def sender(world_address, operation, pair, first_seq, end_seq, is_trimmed):
     if operation == FORGET:
         for seq in range(first_seq, end_seq):
             # bit `seq` is that of packet seq + 512, too, which may be sent now
+            qps.sel_tx[pair].seen_packets -= is_set(qps.sel_tx[pair].seen, seq)
             clear_bit(qps.sel_tx[pair].seen, seq)
             spare(qps, pair, seq)
     elif operation == SELECTED:

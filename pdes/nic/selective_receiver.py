@@ -2,9 +2,18 @@
 
 import numpy as np
 
-from nadi.pdes.core.jit import hook, inline
-from nadi.pdes.core.packet import FLAG_LAST, FLAG_NAK, FLAG_TRIMMED, HALF_PSN, PSN_MASK, flags, wire_bytes
-from nadi.pdes.core.state import SELECTIVE_PACKETS, kept_messages, take_row, world_at
+from nadi.pdes.core.jit import call_hook, hook, inline
+from nadi.pdes.core.packet import (
+    FLAG_LAST,
+    FLAG_LAST_HOP,
+    FLAG_NAK,
+    FLAG_TRIMMED,
+    HALF_PSN,
+    PSN_MASK,
+    flags,
+    wire_bytes,
+)
+from nadi.pdes.core.state import CREDIT_RECEIVE, SELECTIVE_PACKETS, kept_messages, take_row, world_at
 from nadi.pdes.nic.control import ECHO_BITS
 from nadi.pdes.nic.counting import finish_flow
 from nadi.pdes.nic.selective import clear_bit, is_set, set_bit
@@ -111,13 +120,15 @@ def receive(world_address, node, now_ps, word1, word2, word3, receiver, flag_bit
     """
     world = world_at(world_address)
     net, npus, qps = world.net, world.npus, world.qps
+    if net.hooks.credits != 0:
+        call_hook(net.hooks.credits, net.const.address, CREDIT_RECEIVE, node, receiver, now_ps, word1, word2, word3)
     rxqp = qps.rxqp[receiver]
     expected = rxqp.expected
     ahead = (word2 - expected) & PSN_MASK
     # a trimmed packet has no data: ask for it again
     # as in NDP (SIGCOMM 2017, section 3), whose receiver answers a trimmed header by a NACK of that packet
     if flags(word1) & FLAG_TRIMMED != 0:
-        flag_bits |= FLAG_NAK
+        flag_bits |= FLAG_NAK | (FLAG_TRIMMED if flags(word1) & FLAG_LAST_HOP != 0 else 0)
     elif ahead < HALF_PSN:
         is_new, missing = accept(qps, receiver, expected, expected + ahead)
         rxqp.expected = missing

@@ -11,6 +11,7 @@ import numpy as np
 from nadi.pdes.core.jit import call_hook, hook, inline
 from nadi.pdes.core.packet import destination, wire_bytes
 from nadi.pdes.core.state import world_at
+from nadi.pdes.network.lane_credits import spend
 from nadi.pdes.network.link import link_psb, link_send, serialisation_ps
 from nadi.pdes.network.routing import npu_route
 
@@ -82,6 +83,8 @@ def send_from_port(net, npus, node, link, asked_ps, now_ps, word1, word2, word3)
     """
     if net.hooks.nic_send != 0 and npus.nic[link].ports > 1:
         return call_hook(net.hooks.nic_send, net.const.address, node, link, asked_ps, now_ps, word1, word2, word3)
+    if net.const.queues != 0:
+        spend(net, link, word1, now_ps)
     link_send(net, link, asked_ps, now_ps, word1, word2, word3)
     return net.tx[link].busy_ps
 
@@ -105,6 +108,8 @@ def nic_send(world_address, node, link, asked_ps, now_ps, word1, word2, word3):
     nic = world.npus.nic[link]
     out = npu_route(net, node, destination(word1), word2)
     begin_ps = max(now_ps, net.tx[out].busy_ps)
+    if net.const.queues != 0:
+        spend(net, out, word1, begin_ps)
     link_send(net, out, asked_ps, begin_ps, word1, word2, word3)
     busy_ps = begin_ps + max(1, serialisation_ps(wire_bytes(word1), nic.ps_per_byte))
     nic.busy_ps = busy_ps

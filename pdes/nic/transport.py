@@ -127,6 +127,8 @@ def enqueue_message(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps)
     qp = qps.qp[pair]
     if qp.una == qp.end_seq:
         find_port(net, npus, qps, node, pair)
+        if net.hooks.credits != 0:
+            call_hook(net.hooks.credits, net.const.address, state.CREDIT_BEGIN, node, pair, now_ps, 0, 0, 0)
     message = state.take_row(net, qps)
     msg = qps.msg[message]
     mtu = net.const.mtu_bytes
@@ -170,16 +172,22 @@ def send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, echo, expecte
     peer = packet.source(word1)
     a1 = packet.header(peer, me, net.const.ack_bytes, flag_bits)
     a2 = packet.numbered(
-        word2 & ~packet.PSN_MASK, expected_seq
+        word2 & packet.PATH_MASK, expected_seq
     )  # with the sender's own queue pair, so that it needs no search
     link = port_back(net, npus, qps, node, receiver, peer, a2)
-    port = npus.port[link]
     net.count.ack_packets += 1
+    send_control(net, npus, node, link, now_ps, a1, a2, echo)
+
+
+@inline
+def send_control(net, npus, node, link, now_ps, word1, word2, word3):
+    """Send a control packet of `ack_bytes` (word1 to word3) at now_ps over `link` of `node`, or before all data."""
+    port = npus.port[link]
     net.count.sent_bytes += net.const.ack_bytes
     if port.scheduled == 0 and port_busy_ps(net, npus, link) <= now_ps and port.control_packets == 0:
-        send_from_port(net, npus, node, link, now_ps, now_ps, a1, a2, echo)
+        send_from_port(net, npus, node, link, now_ps, now_ps, word1, word2, word3)
     else:
-        queue_control(net, npus, link, now_ps, a1, a2, echo)
+        queue_control(net, npus, link, now_ps, word1, word2, word3)
         wake_port(npus, node, link)
 
 
@@ -231,7 +239,7 @@ def receiving_pair(net, npus, qps, node, key):
 def echo_of(net, word1, word3):
     """Return the send time that a data packet, with word1 and word3, carries in a run of `net`; 0 without one."""
     return (
-        word3
+        word3 & ECHO_MASK
         if net.const.carries_send_time == 1 and packet.flags(word1) & (packet.FLAG_LAST | packet.FLAG_TRIMMED) == 0
         else np.int64(0)
     )
@@ -322,12 +330,18 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
     net.count.received_bytes += packet.wire_bytes(word1)
     pair = packet.sender_pair(word2)
     qp = qps.qp[pair]
+    # a grant of credit, or a request, which is for the receiver of the queue pair that it names
+    if packet.flags(word1) & packet.FLAG_CNP != 0 and packet.flags(word1) & (packet.FLAG_LAST | packet.FLAG_NAK) != 0:
+        call_hook(net.hooks.credits, net.const.address, state.CREDIT_CONTROL, node, pair, now_ps, word1, word2, word3)
+        return
     if net.hooks.paths != 0:
         call_hook(net.hooks.paths, net.const.address, state.PATH_ANSWER, pair, word1, word2, now_ps)
     # a notification acknowledges nothing
     if packet.flags(word1) & packet.FLAG_CNP != 0:
         update_control(net, qps, pair, state.CC_CNP, now_ps, 0, 0, 0)
         return
+    if net.hooks.credits != 0:
+        call_hook(net.hooks.credits, net.const.address, state.CREDIT_HEAR, node, pair, now_ps, 0, 0, 0)
     una = qp.una
     # the acknowledged packet: the last before the expected one, or with selective repeat the one it names
     named = una + ((word2 - una) & packet.PSN_MASK) - 1
@@ -336,7 +350,15 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
         if distance >= packet.HALF_PSN:
             distance -= packet.PSN_MASK + 1
         named = una + distance
+    known = arrived_packets(net, qps, pair)
     fresh = take_acknowledged(net, npus, qps, node, pair, now_ps, (word2 - una) & packet.PSN_MASK)
+    shows_loss = False
+    if net.hooks.selective_sender != 0:
+        is_trimmed = np.int64(packet.flags(word1) & packet.FLAG_NAK != 0)
+        is_known = named >= qp.una and named < qp.sent_max
+        shows_loss = is_known and ask_sender(net, SELECTED, pair, named, now_ps, is_trimmed) == 1
+        if net.const.by_flight == 1:
+            fresh = arrived_packets(net, qps, pair) - known
     # congestion control handles every acknowledgement, and then a loss; there is no round trip of a sequence
     # error, nor, with go back N, of an answer that acknowledges nothing new
     if net.hooks.congestion_control != 0:
@@ -349,7 +371,7 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
         update_control(
             net, qps, pair, state.CC_ACK, now_ps, fresh, np.int64(packet.flags(word1) & packet.FLAG_MARK != 0), rtt
         )
-    return_to_lost(net, qps, pair, now_ps, word1, word2, named)
+    return_to_lost(net, qps, pair, now_ps, word1, word2, named, shows_loss)
     # the window may have room now
     activate(net, npus, qps, node, pair)
 
@@ -377,26 +399,27 @@ def take_acknowledged(net, npus, qps, node, pair, now_ps, advance):
 
 
 @inline
-def return_to_lost(net, qps, pair, now_ps, word1, word2, named_seq):
-    """Check `pair` for a loss and prepare retransmission: by bit sets with selective repeat, else by going back."""
-    # named_seq: number of the packet that the acknowledgement, with words 1 and 2, answers.
-    qp = qps.qp[pair]
-    una = qp.una
-    if net.hooks.selective_sender != 0:
-        trimmed = np.int64(packet.flags(word1) & packet.FLAG_NAK != 0)
-        known = named_seq >= una and named_seq < qp.sent_max
-        has_shown = known and ask_sender(net, SELECTED, pair, named_seq, now_ps, trimmed) == 1
-    else:
-        trimmed = np.int64(packet.flags(word1) & packet.FLAG_TRIMMED != 0)
-        has_shown = (
-            packet.flags(word1) & packet.FLAG_NAK != 0 and (word2 - una) & packet.PSN_MASK == 0 and go_back(qps, pair)
-        )
-    if has_shown:
-        if trimmed == 1 and (net.hooks.selective_sender == 0 or named_seq == una):
+def return_to_lost(net, qps, pair, now_ps, word1, word2, named_seq, shows_loss):
+    """Tell the control of `pair` of a loss; go back to it, unless selective repeat has marked what to send again."""
+    # named_seq: number of the packet that the acknowledgement, with words 1 and 2, answers. shows_loss: whether it
+    # reveals a loss to selective repeat.
+    una = qps.qp[pair].una
+    is_nak = packet.flags(word1) & packet.FLAG_NAK != 0
+    is_trimmed, is_last_hop = is_nak, np.int64(packet.flags(word1) & packet.FLAG_TRIMMED != 0)
+    if net.hooks.selective_sender == 0:
+        is_trimmed, is_last_hop = is_last_hop == 1, np.int64(0)
+        shows_loss = is_nak and (word2 - una) & packet.PSN_MASK == 0 and go_back(qps, pair)
+    if shows_loss:
+        if is_trimmed and (net.hooks.selective_sender == 0 or named_seq == una):
             count_resend(net, qps, pair)
-        update_control(
-            net, qps, pair, state.CC_LOSS, now_ps, state.LOSS_TRIMMED if trimmed == 1 else state.LOSS_NAK, 0, 0
-        )
+        kind = state.LOSS_TRIMMED if is_trimmed else state.LOSS_NAK
+        update_control(net, qps, pair, state.CC_LOSS, now_ps, kind, is_last_hop, 0)
+
+
+@inline
+def arrived_packets(net, qps, pair):
+    """Return how many packets of `pair` of `qps` and `net` are known to have arrived, where windows count flight."""
+    return qps.qp[pair].una + qps.sel_tx[pair].seen_packets if net.const.by_flight == 1 else np.int64(0)
 
 
 @inline
@@ -431,6 +454,10 @@ def on_timeout(world_address, node, now_ps):
                     net.ctl.failed_queue_pair = pair
                 if net.hooks.selective_sender != 0:
                     ask_sender(net, LOSE_ALL, pair, 0, now_ps, 0)
+                    if net.hooks.credits != 0:
+                        call_hook(
+                            net.hooks.credits, net.const.address, state.CREDIT_REQUEST, node, pair, now_ps, 0, 0, 0
+                        )
                     qp.deadline_ps = now_ps + (net.const.rto_ps << min(np.int64(qp.retries), MAX_BACKOFF))
                     soonest = min(soonest, qp.deadline_ps)
                 else:

@@ -23,7 +23,8 @@ def agenda_slot(ports):
         ports: Number of ports of the NPU.
     """
     # slots of an NPU with 2 ports and 4 lanes: 0, 1 ports idle; 2 to 5 lanes; 6 timer; 7, 8 paces; 9 agenda; 10 actions
-    # on messages (pdes/npu/endpoints.py); 11 begin of the job. Equal times are handled in this order.
+    # on messages (pdes/npu/endpoints.py); 11 begin of the job; 12 credits
+    # (pdes/nic/receiver_credits.py). Equal times are handled in this order.
     return 2 * ports + LANES + 1
 
 

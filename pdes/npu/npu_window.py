@@ -206,6 +206,8 @@ def own_event(net, npus, rows, insts, node, now_ps):
         inst = take_due(net, npus, insts, node, now_ps)
     elif slot == begin_slot(ports):
         begin_job(npu)
+    elif slot > begin_slot(ports):
+        call_hook(net.hooks.credits, net.const.address, state.CREDIT_PACE, node, 0, now_ps, 0, 0, 0)
     elif slot > agenda_slot(ports):
         done, inst = apart(call_hook(net.hooks.do_later, net.const.address, node, now_ps))
     elif slot > ports + state.LANES:

@@ -13,8 +13,7 @@ from nadi.pdes.construction.fabric import lane_units
 from nadi.pdes.construction.layout import LogicalProcess, Simulation
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.construction.tables import digests
-from nadi.pdes.core import Array, Graph, Int8, Int64, Program, Record, Rows, RunError, packet
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Array, Graph, Int8, Int64, Program, Record, Rows, RunError, packet, state as s
 from nadi.pdes.core.jit import peak_rss_bytes, rows_of
 from nadi.pdes.core.rows import Row
 from nadi.pdes.core.rows.network import FlowIn, FlowOut, Gate
@@ -316,7 +315,7 @@ def check(total: LpResults) -> None:
     if sent != received + dropped:
         raise RunError(f"engine defect: {sent} bytes sent, but {received} received and {dropped} dropped")
     # notifications are no acknowledgements, but packets too
-    created = int(c.data_packets + c.ack_packets + c.congestion_notifications)
+    created = int(c.data_packets + c.ack_packets + c.congestion_notifications + c.credit_packets)
     gone = int(c.consumed_packets + c.dropped_packets)
     if created != gone:
         raise RunError(f"engine defect: {created} packets made, {gone} consumed or dropped")
@@ -408,6 +407,8 @@ def results(
     """
     counters = {name: int(total.count[counter]) for name, counter in COUNTERS.items()}
     counters["packets"] = counters["data_packets"] + counters["ack_packets"]
+    if not settings.receiver_credits:
+        del counters["credit_packets"]
     rows, order = np.zeros(graph.npus, np.int64), np.argsort(own.npus)
     rows[own.npus] = own.rows
     links = np.zeros((len(LINK_COLUMNS), graph.links), np.int64)

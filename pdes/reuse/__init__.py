@@ -92,6 +92,7 @@ def subfabric_graph(graph: Graph, subfabric: SingleSwitch) -> Graph:
         dims=(npus,),
         host=np.where(graph.node_kind[subfabric.npus] == AGGREGATOR_KIND, 1, 0).astype(np.int32),
         pod=np.full(npus + 1, -1, np.int32),
+        group=np.full(npus + 1, -1, np.int32),
         routing=alone,
         switch_names=("nvswitch",),
     )

@@ -5,8 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from nadi.pdes.core import Int64
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Int64, state as s
 
 COUNTED = ("marked_packets", "pause_frames", "trimmed_packets", "paused_ps")  # words of gates to which a period adds
 COLUMNS = {"depth": np.maximum, "marks": np.add}  # arrays by link and stretch of time, and how stretches are joined

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nadi.pdes.construction.domains import Domain
-from nadi.pdes.core import Int64
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Int64, state as s
 from nadi.pdes.reuse import Collective, EpisodeRecord
 
 

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from nadi.pdes.construction.layout import LogicalProcess, Simulation
-from nadi.pdes.core import Int64
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Int64, state as s
 from nadi.pdes.core.jit import words_of
 from nadi.pdes.core.packet import bytes_sent, packets_sent
 from nadi.pdes.core.rows.run import Counters
@@ -52,6 +51,8 @@ def may_recur(sim: Simulation) -> bool:
         and settings.fidelity.model.has_packets
         and settings.flow_groups is None
         and "telemetry" not in settings.congestion_control.signals  # which names times and bytes since the begin
+        and not settings.receiver_credits  # pacers of receivers are not among the state
+        and not settings.sleek  # nor is how far a recovery has come
         and settings.faults.never_change
         and settings.queue_pairs == "pair"
         and not settings.load_balancing.remembers

@@ -7,8 +7,7 @@ import numpy as np
 
 from nadi.pdes.construction.domains import Domain, SingleSwitch, subfabric_of
 from nadi.pdes.construction.layout import LogicalProcess, Simulation
-from nadi.pdes.core import Graph, Int64
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Graph, Int64, state as s
 from nadi.pdes.core.jit import rows_of, words_of
 from nadi.pdes.core.packet import SEQ_SHIFT, job_of, message_tag, pair_word, rank_of
 from nadi.pdes.core.rows.network import FlowIn, FlowOut

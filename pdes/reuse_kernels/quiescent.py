@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.pdes.core import Int64, Rows
-from nadi.pdes.core import state as s
+from nadi.pdes.core import Int64, Rows, state as s
 from nadi.pdes.core.algorithms import FREE
 from nadi.pdes.core.declared import DeclaredArray, rows_by, saved_arrays
 from nadi.pdes.core.jit import inline, kernel
@@ -241,7 +240,15 @@ def write_state(world_address, moment_ps, slots, low, high, words):
 # moment (`Rest`), and which words are times and trace rows. Lists of an NPU, whose order matters, are left to kernels:
 # `write_state` writes their state, pdes/reuse_kernels/periods.py moves them forward.
 
-_LASTING = (RowsOf.NODE, RowsOf.LINK, RowsOf.NPU, RowsOf.PORT, RowsOf.SLOT, RowsOf.PAIR)  # tables whose rows are in use
+_LASTING = (
+    RowsOf.NODE,
+    RowsOf.LINK,
+    RowsOf.NPU,
+    RowsOf.PORT,
+    RowsOf.SLOT,
+    RowsOf.PAIR,
+    RowsOf.RECEIVER,
+)  # tables whose rows are in use
 
 
 @functools.cache
@@ -273,7 +280,8 @@ def words_at_rest(world: s.World, control: type[Row], moment_ps: int, forgotten_
     is_open = (pairs["una"] != end_seq) | (pairs["next_seq"] != end_seq) | (pairs["head_message"] >= 0)
     is_missing = (receivers["nak_sent"] & 1 != 0) & (receivers["key"] != FREE)
     # a recent choice by load balancing still affects the next one
-    chooses = net.hooks.balancing != 0 and (moment_ps - nodes["last_choice_ps"] <= forgotten_ps).any()
+    has_rule = net.hooks.balancing != 0 or net.hooks.detour != 0
+    chooses = has_rule and (moment_ps - nodes["last_choice_ps"] <= forgotten_ps).any()
     if net.hooks.paths != 0:
         # nor are turns of paths and penalties in the state: it recurs once all queue pairs have forgotten them
         used_ps = _plain(world.qps.paths)["last_ps"][: len(pairs)]

@@ -27,8 +27,7 @@ from nadi.pdes.construction.layout import (
     Snapshot,
 )
 from nadi.pdes.construction.settings import Settings
-from nadi.pdes.core import AgreedRunError, Int64, Rows, RunError
-from nadi.pdes.core import state as s
+from nadi.pdes.core import AgreedRunError, Int64, Rows, RunError, state as s
 from nadi.pdes.core.algorithms import rehash
 from nadi.pdes.core.declared import grow
 from nadi.pdes.core.jit import Directory, between_guards, compile_for, hook_address, jit_enabled, zeros

@@ -4,8 +4,7 @@ import itertools
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.reports.pages import Plot
 from nadi.studies.planner.report import plan_page

@@ -11,8 +11,7 @@ import pytest
 
 import nadi as package
 from nadi.insight.runs import Run
-from nadi.reports.pages import Facts, Plot, Table, fabric, report, report_times
-from nadi.reports.pages import network as network_page
+from nadi.reports.pages import Facts, Plot, Table, fabric, network as network_page, report, report_times
 from nadi.reports.pages.report_times import _covered
 from nadi.simulation import earlier_run
 from nadi.simulation.schemas import WORKERS

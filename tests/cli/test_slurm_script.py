@@ -12,8 +12,7 @@ import pytest
 from nadi import et
 from nadi.cli.main import main
 from nadi.errors import ConfigError
-from nadi.launching import installation
-from nadi.launching import slurm as batch
+from nadi.launching import installation, slurm as batch
 from nadi.simulation.assembly.resource_checks import JobCost
 from tests.nonempty import nonempty
 

@@ -24,8 +24,7 @@ from tests.fabric import scenarios as fabric_scenarios
 from tests.fabric.cases import Network
 from tests.fabric.test_scenarios_waits import load, ring
 from tests.failures.common import cable, faults_of, of_switch
-from tests.jobs.common import job, program_of
-from tests.jobs.common import run as run_jobs
+from tests.jobs.common import job, program_of, run as run_jobs
 from tests.parallel import matrix
 from tests.parallel.fingerprint import hashed, outcome
 from tests.pdes.cases import BASE, Traces
@@ -410,6 +409,7 @@ def overlapping(npus=8):
 
 
 SELECTIVE = {"selective_repeat": True, "reorder_packets": 3}
+CREDITED = {"switch": DROPPING | {"trimming": True}, "receiver_credits": True, "delivery": "rud"}
 UNORDERED = {"selective_repeat": True, "reorder_packets": 0}
 
 
@@ -577,6 +577,31 @@ def runs():
         "shared buffer that trims, selective": partial(
             switched, switch=DROPPING | {"trimming": True}, window_bytes=9000, **RESENT, **SELECTIVE
         ),
+        "shared buffer that trims by threshold": partial(
+            switched,
+            switch=DROPPING
+            | {"trimming": True, "trim_threshold_bytes": 1500, "trim_last_hop": 1.5, "trim_share": 0.25}
+            | {"trimmed_size_bytes": 40},
+            window_bytes=9000,
+            delivery="rud",
+            **RESENT,
+            **SELECTIVE,
+        ),
+        "credits": partial(switched, **CREDITED, **RESENT, **SELECTIVE),
+        "credits, oversubscribed": partial(switched, **CREDITED, oversubscription=3.0, **RESENT, **SELECTIVE),
+        "credits, dropped grants": partial(
+            switched, **CREDITED | {"switch": DROPPING}, queue_limit_bytes=0, **RESENT, **SELECTIVE
+        ),
+        "nscc, credits": partial(
+            controlled,
+            "nscc",
+            DROPPING | {"trimming": True, "ecn_last_hop": False},
+            receiver_credits=True,
+            delivery="rud",
+            **RESENT,
+            **SELECTIVE,
+        ),
+        "nscc, sleek": partial(controlled, "nscc", DROPPING, delivery="rud", sleek=True, **RESENT, **UNORDERED),
         "shared buffer, cut through": partial(switched, cut_through=True, p2p_class=1, queue_samples=16),
         "flits in NVSwitches": partial(algorithm, "nccl:algo=tree,channels=2", spec=RAILS, nvlink_framing=True),
     }

@@ -5,8 +5,7 @@ from collections import Counter
 from functools import cache
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.pdes import RunError, build_world, run
 from nadi.pdes.network.balancing import balancing

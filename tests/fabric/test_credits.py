@@ -4,8 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.pdes import LinkFault, RunError, build_world, run
 from nadi.workload import CollectiveSettings

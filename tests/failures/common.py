@@ -4,11 +4,10 @@ import numpy as np
 
 from nadi.pdes import Faults, Settings, build_world, run
 from nadi.pdes.parallel import down_sets
-from nadi.topologies import routing_without
 
 
 def faults_of(graph, links=(), npus=(), detection_ps=20_000_000):
-    routings = {down: routing_without(graph, down) for _, down in down_sets(links) if down}
+    routings = {down: graph.routing.without(graph, down) for _, down in down_sets(links) if down}
     return Faults(tuple(links), tuple(npus), detection_ps, routings)
 
 

@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.pdes import LinkFault, NpuFault, RunError, Settings, build_world, run
 from nadi.pdes.construction.settings import SharedBuffer
 from nadi.pdes.parallel import Layout, Processes, run_divided
-from nadi.topologies import TableRouting, build
+from nadi.topologies import build
 from nadi.workload import collective_program
 from tests.budgets import bounded
 from tests.failures.common import cable, faults_of, of_switch
@@ -27,7 +26,7 @@ def schedules(draw, graph, settings):
     """Faults at any time, some in the same cell, some that never end."""
     kinds = ["added_latency_ps", "error_rate"]
     kinds += ["rate_bps"] if not settings.cut_through else []
-    kinds += ["down", "down", "switch"] if isinstance(graph.routing, TableRouting) else []
+    kinds += ["down", "down", "switch"] if graph.routing.goes_around else []
     faults, npus, taken = [], [], set()
     time = st.integers(0, 40 * US)
     for _ in range(draw(st.integers(1, 5))):

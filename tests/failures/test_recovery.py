@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import nadi
 from nadi import et
@@ -13,7 +12,7 @@ from nadi.pdes import LinkFault, RunError, Settings, build_world, run
 from nadi.pdes.construction.settings import SharedBuffer
 from nadi.pdes.network import balancing
 from nadi.pdes.nic import congestion
-from nadi.topologies import build, routing_without
+from nadi.topologies import build
 from tests.budgets import bounded
 from tests.fabric import scenarios as sc
 from tests.failures.common import cable, faults_of, of_switch
@@ -254,7 +253,7 @@ def test_shares_of_spread_packets():
 def ways(graph, down, src, dst):
     """bool[links, flows]: the links that the data of a flow crosses, and those of its acknowledgements."""
     sent = sc.program(graph.npus, sc.messages(src, dst, 1))
-    rest = replace(graph, routing=routing_without(graph, down))
+    rest = replace(graph, routing=graph.routing.without(graph, down))
     reference = naive.Simulator(rest, sent, Settings(), 1, 0)
     found = np.zeros((2, graph.links, len(src)), bool)
     for i, (a, b) in enumerate(zip(src.tolist(), dst.tolist(), strict=True)):

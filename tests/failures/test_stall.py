@@ -5,13 +5,12 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi import et
 from nadi.pdes import LinkFault, RunError, Settings, build_world, run
 from nadi.pdes.outcomes.stall import LostPaths
-from nadi.topologies import UNREACHABLE, TopologyError, build, next_links, routing_without
+from nadi.topologies import UNREACHABLE, TopologyError, build, next_links
 from nadi.workload import pairs_program
 from tests.budgets import bounded
 from tests.cli.conftest import nadi, write_run  # noqa: F401 - fixtures
@@ -158,7 +157,7 @@ def chosen(routing, node, npu):
 @given(damaged())
 def test_shortest_ways_around_or_to_a_link_that_is_down(drawn):
     graph, down = drawn
-    routing = routing_without(graph, down)
+    routing = graph.routing.without(graph, down)
     up = np.ones(graph.links, bool)
     up[list(down)] = False
     assert routing.hops.shape == graph.routing.hops.shape
@@ -188,7 +187,7 @@ def test_shortest_ways_around_or_to_a_link_that_is_down(drawn):
 def test_nothing_down_is_the_whole_fabric():
     for spec in SPECS:
         graph = build(spec)
-        routing = routing_without(graph, ())
+        routing = graph.routing.without(graph, ())
         for node in nonempty(range(graph.npus, graph.nodes)):
             for npu in range(graph.npus):
                 assert sorted(chosen(routing, node, npu)) == sorted(chosen(graph.routing, node, npu))
@@ -197,7 +196,7 @@ def test_nothing_down_is_the_whole_fabric():
 
 def test_dimensions_have_no_other_way():
     with pytest.raises(TopologyError, match="no way around"):
-        routing_without(build("ring:npus=4"), (0, 1))
+        (ring := build("ring:npus=4")).routing.without(ring, (0, 1))
 
 
 FABRIC = 'spec = "leaf-spine:npus=8,hosts_per_leaf=4,spines=1,rate=100Gbps,uplink_rate=100Gbps"'

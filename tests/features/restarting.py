@@ -1,5 +1,7 @@
 """A feature run that is stopped twice at random cuts, and continues: its results are those of the run never stopped."""
 
+import contextlib
+import itertools
 import json
 import shutil
 import zlib
@@ -13,6 +15,7 @@ from nadi.configuration.run_file import load_config
 from nadi.launching import checkpoints
 from nadi.pdes import workers
 from nadi.pdes.parallel import NO_SNAPSHOT, SAVE_AND_END
+from nadi.pdes.reuse import Records, recurrence
 
 STOPPED = 143
 STOPS = 2
@@ -51,6 +54,32 @@ def after(calls):
 
 def often():
     return mock.patch.multiple(workers, MIN_HOPS_OF_A_PAUSE=50, PAUSE_S=1e-4, EVENTS_OF_A_PAUSE=100)
+
+
+MAX_LOOKS = 40
+"""Maximum number of times that a process asks whether reuse is in vain before it is."""
+HOPS_OF_MOMENTS = (0, 100, 5000, recurrence.HOPS_OF_MOMENT)
+
+
+@contextlib.contextmanager
+def reuse_pays(looks, hops_of_moment=0):
+    """Have reuse be in vain from a look on, whatever it has saved, and a look for periods cost so many hops.
+
+    Both decide when replay and the search go on, and so depend on what ran before; no result may depend on them.
+    """
+    look = itertools.count()
+    in_vain = property(lambda _records: next(look) >= looks)
+    with (
+        mock.patch.object(Records, "is_in_vain", in_vain),
+        mock.patch.multiple(recurrence, HOPS_OF_MOMENT=hops_of_moment, HOPS_OF_NPU=hops_of_moment // 100),
+    ):
+        yield
+
+
+def reuse_that_ends(path):
+    """Have reuse end at moments that depend on the text of a run file only."""
+    random = np.random.default_rng(zlib.crc32(path.read_bytes()) + 1)
+    return reuse_pays(int(random.integers(MAX_LOOKS)), HOPS_OF_MOMENTS[random.integers(len(HOPS_OF_MOMENTS))])
 
 
 def tables(folder):

@@ -7,16 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import nadi
 from nadi import pdes
 from nadi.cli.main import main
 from nadi.pdes.fidelity import fidelity
 from nadi.topologies import build
-from nadi.workload import KINDS as COLLECTIVES
-from nadi.workload import collective_program
+from nadi.workload import KINDS as COLLECTIVES, collective_program
 from tests.budgets import bounded
 from tests.every import programs
 from tests.fidelity.naive import MODELS, Aware, by_hand

@@ -16,7 +16,7 @@ from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.mixed_fidelity import coupled_collectives
 from nadi.simulation.network_settings import network_settings
 from nadi.simulation.run import run_program
-from nadi.topologies import build, routing_without
+from nadi.topologies import build
 from tests.fidelity.test_training_steps import CASES, HOSTS, LINKS, SWITCH, over_packets
 from tests.pdes.cases import Traces
 from tests.samples import sampled
@@ -200,7 +200,7 @@ def test_a_slow_link_slows_the_collective_and_a_failure_moves_it():
         if min(graph.link_src[link], graph.link_dst[link]) >= 16 and healthy.links["tx_bytes"][link] > MIB
     )
     links = (used, used + 1)
-    routings = {frozenset(links): routing_without(graph, frozenset(links))}
+    routings = {frozenset(links): graph.routing.without(graph, frozenset(links))}
     down, _ = ran(graph, program, faults=Faults((LinkFault(links, at_ps, down=True),), (), 50_000_000, routings))
     assert down.finish_time_ps == pytest.approx(healthy.finish_time_ps + 50_000_000, rel=2e-2)
     assert down.links["tx_bytes"].sum() == pytest.approx(healthy.links["tx_bytes"].sum(), rel=1e-6)

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi import pdes, workload
 from nadi.configuration.sections import NetworkSection
@@ -16,7 +15,7 @@ from nadi.pdes.fidelity import fidelity
 from nadi.simulation.network_settings import network_settings
 from nadi.simulation.open_network import open_network
 from nadi.simulation.run import run_program
-from nadi.topologies import build, route, routing_without
+from nadi.topologies import build, route
 from tests.budgets import bounded
 from tests.pdes.cases import Traces, crowded_program
 
@@ -209,7 +208,7 @@ def test_a_link_that_is_down_stops_its_flows_until_routes_change():
     for link, longer_ps in ((used, 200_000_000), (idle, 0)):
         assert graph.link_src[link] == graph.link_dst[link + 1]
         links = (link, link + 1)
-        routings = {frozenset(links): routing_without(graph, frozenset(links))}
+        routings = {frozenset(links): graph.routing.without(graph, frozenset(links))}
         faults = pdes.Faults((pdes.LinkFault(links, 100_000_000, down=True),), (), 200_000_000, routings)
         found = ran(graph, program, faults=faults).finish_time_ps
         assert found == pytest.approx(healthy.finish_time_ps + longer_ps, rel=1e-3)

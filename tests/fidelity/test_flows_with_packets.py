@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi import pdes
 from nadi.configuration.sections import NetworkSection
@@ -14,8 +13,7 @@ from nadi.et import CollectiveCommType
 from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress
 from nadi.pdes import workers
-from nadi.pdes.core import declared
-from nadi.pdes.core import state as s
+from nadi.pdes.core import declared, state as s
 from nadi.pdes.fidelity import fidelity
 from nadi.simulation.assembly import with_flows
 from nadi.simulation.assembly.resource_checks import estimate

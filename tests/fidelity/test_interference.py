@@ -19,8 +19,7 @@ from nadi.workload.generators.models import find
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.interference import channels_on, compute_slowdown, copied_groups
-from tests.fidelity.test_closed_forms import KINDS
-from tests.fidelity.test_closed_forms import simulate as simulate_whole
+from tests.fidelity.test_closed_forms import KINDS, simulate as simulate_whole
 from tests.nonempty import nonempty
 from tests.pdes.cases import Traces
 from tests.samples import each_value, sampled

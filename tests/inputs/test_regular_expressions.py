@@ -7,8 +7,7 @@ import re
 import time
 from itertools import islice, product
 from pathlib import Path
-from re import _constants as codes
-from re import _parser as parser
+from re import _constants as codes, _parser as parser
 
 import pytest
 

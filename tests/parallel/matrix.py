@@ -194,6 +194,29 @@ def sprayed():
     return Case(graph, collective_program("all-to-all", 16, 200_000), chosen, {})
 
 
+def credited():
+    """Receivers give credits and slow them down, NSCC counts flight, hosts choose entropies, switches trim."""
+    graph = build("leaf-spine:leaves=3,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=500ns")
+    buffer = SharedBuffer(
+        buffer_bytes=400_000, pfc=False, trimming=True, trim_threshold_bytes=4000, trim_last_hop=1.5, trim_share=0.25,
+        trimmed_size_bytes=64, ecn_last_hop=False, ecn_kmin_bytes=1000, ecn_kmax_bytes=3000,
+    )  # fmt: skip
+    chosen = settings(
+        switch=buffer,
+        congestion_control=congestion.control("nscc"),
+        receiver_credits=True,
+        oversubscription=2.0,
+        delivery="rud",
+        load_balancing=balancing.balancing("spray"),
+        selective_repeat=True,
+        reorder_packets=0,
+        rto_ps=60_000_000,
+        max_retries=1000,
+        window_bytes=60_000,
+    )
+    return Case(graph, collective_program("all-to-all", 12, 300_000), chosen, {})
+
+
 def adaptive():
     """Turns and queues of output-queued switches, round-trip times and Swift."""
     graph = build("leaf-spine:leaves=3,hosts_per_leaf=3,spines=3,rate=100Gbps,delay=700ns")
@@ -348,6 +371,7 @@ CASES = {
         roce,
         credits_of_lanes,
         sprayed,
+        credited,
         adaptive,
         phases,
         nccl,

@@ -3,9 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import Phase, given
-from hypothesis import settings as budget
-from hypothesis import strategies as st
+from hypothesis import Phase, given, settings as budget, strategies as st
 
 from nadi.pdes import Settings
 from nadi.topologies import build

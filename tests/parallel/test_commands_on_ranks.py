@@ -12,8 +12,7 @@ import pytest
 from nadi import et
 from nadi.reports.run_folder import TABLES
 from tests import needs
-from tests.cli.test_plug_ins import OWN, copied
-from tests.cli.test_plug_ins import written as written_plug_ins
+from tests.cli.test_plug_ins import OWN, copied, written as written_plug_ins
 from tests.nonempty import nonempty
 from tests.parallel.test_command import NPUS, step, written
 from tests.parallel.waiting import add_a_knot, check_said_once

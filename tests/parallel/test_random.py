@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 
 from nadi.pdes import RunError, build_world, run, workers
-from nadi.pdes.core import declared
-from nadi.pdes.core import state as s
+from nadi.pdes.core import declared, state as s
 from nadi.pdes.core.rows import RowsOf
 from nadi.pdes.parallel import Layout, Processes, run_divided
 from tests.budgets import bounded

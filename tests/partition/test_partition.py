@@ -7,8 +7,7 @@ import sys
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi import partition, topologies
 from nadi.partition.methods import MAX_LOAD, Clusters, blocks, cluster, components, metis

@@ -5,12 +5,11 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi import partition, topologies, workload
 from nadi.partition.owners import Partition
-from nadi.partition.weights import TrafficWeights, dimension_loads, has_way, table_loads
+from nadi.partition.weights import TrafficWeights
 from nadi.topologies.endpoints import with_host_memories
 from nadi.workload.program.traffic import traffic
 from tests.budgets import bounded
@@ -54,8 +53,7 @@ FABRICS = [spec for spec in SMALL if spec != "switch:npus=1"]
 
 
 def loads(graph, src, dst, packets):
-    function = dimension_loads if isinstance(graph.routing, topologies.DimensionRouting) else table_loads
-    return function(graph, graph.routing, np.array(src), np.array(dst), np.array(packets, float))
+    return graph.routing.loads(graph, np.array(src), np.array(dst), np.array(packets, float))
 
 
 def check(graph, pairs):
@@ -112,13 +110,13 @@ RAILS = "rail-optimised:npus=12,gpus_per_host=2,hosts_per_rail_leaf=4,spines=2,u
 @pytest.mark.parametrize(
     ("spec", "limit", "value"),
     [
-        (RAILS, "weights._MAX_ENTRIES", 3),
-        (RAILS, "weights._MAX_DENSE", 3),
-        ("torus:sizes=4x3", "weights._MAX_PAIRS", 7),
+        (RAILS, "table_loads._MAX_ENTRIES", 3),
+        (RAILS, "table_loads._MAX_DENSE", 3),
+        ("torus:sizes=4x3", "dimension_routing._MAX_PAIRS", 7),
     ],
 )
 def test_small_blocks_and_sparse_sums_change_nothing(monkeypatch, spec, limit, value):
-    monkeypatch.setattr(f"nadi.partition.{limit}", value)
+    monkeypatch.setattr(f"nadi.topologies.{limit}", value)
     test_loads_of_all_pairs_are_what_the_walker_finds(spec)
 
 
@@ -191,7 +189,7 @@ def test_uniform_reaches_every_npu_alike(spec):
     found = partition.uniform(graph)
     arrived = np.bincount(graph.link_dst, found.link, minlength=graph.nodes)[: graph.npus]
     assert (found.node[: graph.npus] > 0).all()
-    if isinstance(graph.routing, topologies.TableRouting):
+    if graph.routing.goes_around:
         assert np.ptp(arrived) <= graph.links
     np.testing.assert_allclose(found.node.sum(), found.link.sum(), atol=graph.links)
 
@@ -201,7 +199,7 @@ def test_uniform_leaves_out_what_no_path_joins(spec):
     """The memory of a host is an endpoint to which only NPUs of that host have a path."""
     graph = with_host_memories(topologies.build(spec))
     src, dst = (pairs.reshape(-1) for pairs in np.indices((graph.npus, graph.npus)))
-    found = has_way(graph.routing, src, dst)
+    found = graph.routing.reaches(src, dst)
     npus = len(graph.host) - len(set(graph.host.tolist()))
     both_are_npus = (src < npus) & (dst < npus)
     assert found.tolist() == (both_are_npus | (graph.host[src] == graph.host[dst])).tolist()
@@ -218,7 +216,7 @@ def test_16384_npus_take_seconds(spec):
     begin = time.process_time()
     found = partition.expected(graph, np.arange(graph.npus), to, ones, ones)
     assert time.process_time() - begin < 6  # about one on an idle core
-    if isinstance(graph.routing, topologies.TableRouting):
+    if graph.routing.goes_around:
         assert (found.node[: graph.npus] == 2).all()
 
 

@@ -4,13 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.pdes import RunError, Settings, build_world, run
 from nadi.pdes.core import state as s
-from nadi.pdes.outcomes.outcome import check as check_promises
-from nadi.pdes.outcomes.outcome import outcome_of
+from nadi.pdes.outcomes.outcome import check as check_promises, outcome_of
 from nadi.topologies import GraphBuilder, build
 from nadi.workload import KINDS, collective_program, pairs_program, permutation
 from tests.budgets import bounded

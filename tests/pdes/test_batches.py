@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.pdes import RunError, SharedBuffer, congestion
 from nadi.pdes.construction import build_lps
@@ -17,8 +16,7 @@ from nadi.pdes.core.jit import Directory, row_of
 from nadi.pdes.core.packet import FLAG_ACK, FLAG_LAST, HEADER_WORDS, flags, number_of
 from nadi.pdes.core.rows.run import BatchShape
 from nadi.pdes.parallel import Layout
-from nadi.pdes.workers import batches as packing
-from nadi.pdes.workers import rounded
+from nadi.pdes.workers import batches as packing, rounded
 from nadi.pdes.workers.other_teams import BatchExchange
 from nadi.pdes.workers.processes import partners_of
 from nadi.pdes.workers.team import ALL, RECEIVED, RECEIVING, WorkerContext, new_pool, team_in, team_words

@@ -4,8 +4,7 @@ import dataclasses
 from functools import partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.pdes import RunError, Settings, build_world, run
 from nadi.pdes.fidelity import fidelity

@@ -8,8 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.pdes import Settings, build_world
 from nadi.pdes.core import state as s
@@ -63,7 +62,8 @@ class Network:
     def __init__(self, capacity, flows=FLOWS):
         self.capacity = list(capacity)
         links = len(capacity)
-        self.flows = unused(s.Flows)._replace(
+        self.flows = unused(
+            s.Flows,
             flow=rows_of(Flow, flows),
             hop=rows_of(FlowHop, flows * HOPS),
             hop_use=rows_of(HopUse, flows * HOPS),

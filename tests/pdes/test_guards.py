@@ -107,9 +107,9 @@ def test_every_length_has_guards_next_to_it(length, dtype):
 def test_memory_that_is_gone_is_forgotten():
     array = zeros(1 << 21)
     address = array.ctypes.data
-    assert address in jit._memory_of
+    assert address in jit._guarded
     del array
-    assert address not in jit._memory_of
+    assert address not in jit._guarded
 
 
 def test_threads_get_memory_of_their_own():
@@ -149,7 +149,7 @@ def test_every_array_of_a_world_has_guards(settings):
     sim = simulation(**settings)
     for name, field in nonempty(fields_of(sim.lps[0].world)):
         array = field.base if isinstance(field, np.record) else field
-        assert name in SHARED_AND_ONLY_READ or array.ctypes.data in jit._memory_of, name
+        assert name in SHARED_AND_ONLY_READ or array.ctypes.data in jit._guarded, name
 
 
 @pytest.mark.parametrize("fails_otherwise", [False, True])

@@ -4,8 +4,7 @@ import ctypes
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi import partition
 from nadi.pdes import RunError, Settings, build_world, run, workers

@@ -4,8 +4,7 @@ from collections import deque
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.pdes import Settings, build_world, run
 from nadi.pdes.core import state as s

@@ -17,15 +17,14 @@ from nadi.pdes.checkpoint.moving import move_rows
 from nadi.pdes.checkpoint.whole_fabric import QueuePairs, shared_by
 from nadi.pdes.construction.constants import hooks_of
 from nadi.pdes.construction.layout import Layout
-from nadi.pdes.core import declared as declarations
-from nadi.pdes.core import jit
-from nadi.pdes.core import state as s
+from nadi.pdes.core import declared as declarations, jit, state as s
 from nadi.pdes.core.jit import CACHE_LINE, never_used, row_of, rows_of
 from nadi.pdes.core.rows import Row, RowsOf, WordKind, kinds_of_rows, word
 from nadi.pdes.core.rows.messages import WholeMessage
 from nadi.pdes.core.rows.network import LaterMessage, Message, PendingRequest, QueuePair
 from nadi.pdes.core.rows.npu import Npu
 from nadi.pdes.core.rows.run import BatchHooks
+from nadi.pdes.network import detours
 from nadi.pdes.reuse_kernels import quiescent
 from nadi.pdes.workers.other_teams import OTHER_TEAMS
 from nadi.simulation.closed_forms.advancing.state import NpuClass
@@ -107,6 +106,7 @@ def test_hooks_take_what_is_passed_on():
     with_all = pdes.Settings(
         congestion_control=pdes.congestion.control("hpcc"),
         load_balancing=pdes.balancing.balancing("adaptive"),
+        routing=detours.detours("valiant"),
         switch=pdes.SharedBuffer(buffer_bytes=1 << 24, class_weights=(1, 1)),
         selective_repeat=True,
         rendezvous_bytes=1,
@@ -118,6 +118,7 @@ def test_hooks_take_what_is_passed_on():
     others = {"congestion_control": [pdes.congestion.control(name).update for name in pdes.congestion.names()]}
     others["discipline"] = [pdes.disciplines.discipline(name).pick for name in pdes.disciplines.names()]
     others["balancing"] = [pdes.balancing.balancing(name).pick for name in pdes.balancing.names()]
+    others["detour"] = [detours.detours(name).route for name in detours.names()]
     others["act"] = [hooks.act for model in pdes.fidelity.networks().values() for hooks in model.hooks]
     for name, hook in found.items():
         for function in {hook, *others.get(name, [])} - {None}:

@@ -2,8 +2,7 @@
 
 from nadi.pdes.core.jit import kernel
 from nadi.pdes.workers.batches import batch_words, pack, unpack
-from nadi.pdes.workers.team import context_at, plan_next
-from nadi.pdes.workers.team import next_lp as take_next
+from nadi.pdes.workers.team import context_at, next_lp as take_next, plan_next
 
 
 @kernel

@@ -5,8 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, target
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st, target
 
 from nadi.pdes import Faults, LinkFault, NpuFault, build_world, run
 from nadi.pdes.network.balancing import balancing
@@ -74,6 +73,7 @@ def test_micro_batches_of_a_pipeline(tag_by_turn):
 # Buffers, marks, rates and windows belong to the state, but for telemetry, which names times and bytes since the begin.
 CONTROLLED = {
     "shared buffers": (SHARED, 15),
+    "credits": ({"switch": "credits", "virtual_lanes": 2, "p2p_class": 1, "lane_buffer": "20kB"}, 15),
     "dcqcn": (SHARED | {"congestion_control": "dcqcn"}, 15),
     "timely": ({"congestion_control": "timely"}, 15),
     "swift": ({"congestion_control": "swift"}, 10),

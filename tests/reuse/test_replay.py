@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from nadi import pdes
 from nadi.configuration.sections import NetworkSection
@@ -17,6 +16,8 @@ from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build, clusters
 from nadi.workload import KINDS, CollectiveSettings, ComputeModel, build_program
 from nadi.workload.collectives import defaults_on
+from tests.budgets import bounded
+from tests.features.restarting import HOPS_OF_MOMENTS, MAX_LOOKS, reuse_pays
 from tests.fidelity import test_training_steps as steps
 from tests.parallel.fingerprint import differing, outcome
 from tests.pdes.cases import Traces
@@ -62,6 +63,7 @@ FABRICS = {
     "output queues": SETTINGS,
     "dcqcn": settings_with(**SHARED, congestion_control="dcqcn"),
     "hpcc": settings_with(**SHARED, congestion_control="hpcc"),
+    "credits": settings_with(switch="credits", lane_buffer="20kB"),
     "swift": settings_with(congestion_control="swift"),
     "drops": settings_with(**SHARED | {"buffer": "300kB"}, pfc=False),
 }
@@ -136,6 +138,34 @@ def mixes(draw):
 def test_what_meets_in_a_domain_does_not_matter(traces, algorithm, slowdown, tick_ps, fabric):
     graph, program = program_of(traces, **({KINDS[0]: algorithm} if algorithm else {}))
     both(graph, program, replace(FABRICS[fabric], compute_slowdown=slowdown, tick_ps=tick_ps))
+
+
+def by_host(graph):
+    """An LP for each of the two hosts."""
+    owner = (np.arange(graph.nodes) >= 8).astype(np.int64)
+    owner[: graph.npus] = np.where(graph.host == graph.host[0], 0, 1)
+    nvswitches = np.flatnonzero(graph.node_kind == 2)
+    for switch in nvswitches.tolist():
+        owner[switch] = owner[graph.link_dst[graph.link_src == switch].min()]
+    return owner
+
+
+@bounded(75)
+@given(
+    mixes(),
+    st.sampled_from([None, "ring", "nccl"]),
+    st.sampled_from([0, 70_000, 1_000_000]),
+    st.sampled_from(sorted(FABRICS)),
+    st.integers(0, MAX_LOOKS),
+    st.sampled_from(HOPS_OF_MOMENTS),
+    st.sampled_from([1, 2]),
+)
+def test_replay_may_end_at_any_moment(traces, algorithm, tick_ps, fabric, looks, hops, threads):
+    """What is in vain depends on what ran before, so the moment is drawn."""
+    graph, program = program_of(traces, **({KINDS[0]: algorithm} if algorithm else {}))
+    where = {"owner": by_host(graph)} if threads == 2 else {}
+    with reuse_pays(looks, hops):
+        both(graph, program, replace(FABRICS[fabric], tick_ps=tick_ps), where=where, threads=threads)
 
 
 def caught_up(world):
@@ -318,11 +348,7 @@ def test_packets_cross_nvlinks_between_replayed_collectives():
 @pytest.mark.parametrize("threads", [1, 2])
 def test_domains_in_several_lps(threads):
     graph, program = across_then_inside()
-    owner = (np.arange(graph.nodes) >= 8).astype(np.int64)
-    owner[: graph.npus] = np.where(graph.host == graph.host[0], 0, 1)
-    nvswitches = np.flatnonzero(graph.node_kind == 2)
-    for switch in nvswitches.tolist():
-        owner[switch] = owner[graph.link_dst[graph.link_src == switch].min()]
+    owner = by_host(graph)
     assert both(graph, program, SETTINGS, where={"owner": owner}, threads=threads).reuse["episodes_replayed"] >= 4
     if threads == 2:
         chosen = replace(SETTINGS, reuse=True)

@@ -12,6 +12,7 @@ TEACHES_NUMBA = {f"nadi.compiling.{name}" for name in ("compiler", "primitives")
 OPEN_FOLDERS = {
     "nadi.pdes.fidelity",
     "nadi.pdes.network.balancing",
+    "nadi.pdes.network.detours",
     "nadi.pdes.network.disciplines",
     "nadi.pdes.nic.congestion",
     "nadi.pdes.nic.entropy",

@@ -12,8 +12,7 @@ from nadi.pdes import Settings, build_world, run
 from nadi.pdes.fidelity import fidelity
 from nadi.pdes.network.balancing import balancing
 from nadi.simulation.assembly import engine_inputs
-from nadi.simulation.closed_forms import collective as forms
-from nadi.simulation.closed_forms import isolated as played_module
+from nadi.simulation.closed_forms import collective as forms, isolated as played_module
 from nadi.simulation.closed_forms.lone_message import train
 from nadi.workload import WorkloadError, closed_form, collective_program, collectives, uneven_program
 from nadi.workload.collectives.plans.plan import Lane, each_its_own

@@ -7,8 +7,7 @@ from nadi import topologies
 from nadi.et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.pdes import LinkFault, RunError
 from nadi.workload import KINDS, CollectiveSettings, ComputeModel, WorkloadError, algorithms_of, build_program
-from tests.failures.common import faults_of
-from tests.failures.common import simulate as lossy
+from tests.failures.common import faults_of, simulate as lossy
 from tests.nonempty import nonempty
 from tests.pdes.cases import Traces
 from tests.scenarios.closed_forms import Hop, steps_ps

@@ -9,8 +9,7 @@ from nadi import topologies
 from nadi.pdes import LinkFault, RunError
 from nadi.workload import KINDS, CollectiveSettings, WorkloadError, algorithms_of, collective_program, collectives
 from nadi.workload.collectives.plans.plan import Lane, each_its_own
-from tests.failures.common import faults_of
-from tests.failures.common import simulate as lossy
+from tests.failures.common import faults_of, simulate as lossy
 from tests.pdes.cases import Traces
 from tests.scenarios.closed_forms import ROCE, bits_ps, train_ps
 from tests.scenarios.running import simulate

@@ -4,8 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.et import CollectiveCommType, coll_node, comp_node, metadata, recv_node, send_node, table_of
 from nadi.insight.step_times import names_an_axis, step_times

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import nadi as package
 from nadi import et

@@ -31,7 +31,22 @@ SMALL = [
     "rail-fat-tree:npus=16,gpus_per_host=2,ports=2,hosts_per_unit=2,spines=2",
     "rail-fat-tree:npus=16,gpus_per_host=2,hosts_per_unit=2,rail_spines=true,spines=2,cores=2,core_planes=1",
     "rail-fat-tree:npus=12,gpus_per_host=2,hosts_per_unit=2,rail_spines=true,spines=2,forwarding=true",
+    "slim-fly:q=3",
+    "dragonfly-plus:p=2,leaves=2",
+    "dragonfly-plus:p=1,leaves=3,spines=2,h=3,groups=4",
+    "hyperx:sizes=3x2x2,p=2,width=1x2x1",
+    "rail-only:npus=16,gpus_per_host=4",
+    "rail-only:npus=16,gpus_per_host=2,hosts_per_rail_leaf=2,spines=2",
+    "zcube:npus=12,npus_per_switch=3",
+    "zcube:npus=16,npus_per_switch=4,gpus_per_host=4,uplinks=2",
+    "twisted-torus:sizes=2x4",
+    "twisted-torus:sizes=2x2x4",
+    "multi-plane:npus=10,planes=4,nics_per_leaf=4,spines=2",
+    "multi-plane:npus=16,planes=2,nics_per_leaf=2,gpus_per_host=4,rails=true",
 ]
+
+
+LONG = 1000  # length of a link between groups, more than all others of a path
 
 
 def as_networkx(graph):
@@ -39,15 +54,16 @@ def as_networkx(graph):
     network = nx.MultiDiGraph()
     network.add_nodes_from((node, {"kind": kind}) for node, kind in enumerate(graph.node_kind.tolist()))
     for link, (a, b) in enumerate(zip(graph.link_src.tolist(), graph.link_dst.tolist(), strict=True)):
-        network.add_edge(a, b, key=link, rate=int(graph.link_rate_bps[link]))
+        between = min(graph.group[[a, b]]) >= 0 and graph.group[a] != graph.group[b]
+        network.add_edge(a, b, key=link, rate=int(graph.link_rate_bps[link]), length=LONG if between else 1)
     return network
 
 
 def distances_without_transit(graph, network, dst):
-    """Links from every node to NPU dst when no NPU forwards: {node: links}, unreachable nodes left out."""
+    """Length from every node to NPU dst when no NPU forwards: {node: length}, unreachable nodes left out."""
     other_npus = set(range(graph.npus)) - {dst}
     switches = network.subgraph(set(network) - other_npus)
-    distance = nx.single_source_shortest_path_length(switches.reverse(), dst)
+    distance = nx.single_source_dijkstra_path_length(switches.reverse(), dst, weight="length")
     for npu in other_npus:
         reachable = [distance[n] for n in network.successors(npu) if n in distance]
         if reachable:
@@ -56,8 +72,12 @@ def distances_without_transit(graph, network, dst):
 
 
 def nearer_links(network, distance, node, npus):
-    """All links from node to nodes that are one nearer, no NPUs but the destination; an NVSwitch between two alone."""
-    near = {v for v, d in distance.items() if d == distance[node] - 1 and (v not in npus or d == 0)}
+    """All links that lead nearer by their length, to no NPU but the destination; an NVSwitch between two alone."""
+    near = {
+        v
+        for _, v, length in network.out_edges(node, data="length")
+        if distance.get(v) == distance[node] - length and (v not in npus or distance[v] == 0)
+    }
     if node in npus and distance[node] == 2:
         inside = {v for v in network.successors(node) if v in near and network.nodes[v]["kind"] == topologies.NVSWITCH}
         near = inside or near

@@ -138,7 +138,7 @@ def test_the_builder_refuses_impossible_cables(cable, text):
     ("method", "arguments", "text"),
     [
         ("add_switches", ("leaf", 10**7), "x: 10000002 nodes; expected at most 4194303"),
-        ("add_cables", (0, 1, 10**9, 0, 10**12), "x: 1000000000000 cables; expected at most 2097151"),
+        ("add_cables", (0, 1, 10**9, 0, 10**12), "x: 1000000000000 cables; expected at most 2097152"),
         ("__init__", ("x", 0), "x: 0 NPUs; expected 1 to 524287"),
     ],
 )

@@ -138,7 +138,7 @@ def test_devices_that_are_no_network_say_why(shared_data, file, message):
         ("instances:\n", "instances: 3\nrest:\n", "instances is no list of mappings"),
         ("name: pair", "name: &a pair\nx: *a", "an alias; expected values"),
         ("name: pair", "name: [", "expected InfraGraph"),
-        ("count: 2}", "count: 1000000}", "more than 2097151 links"),
+        ("count: 2}", "count: 1000000}", "more than 2097152 links"),
         ("count: 2}", "count: 4000000}", "count '4000000'; expected a whole number to 1048576"),
         ("count: 2, name: xpu", "count: 1000000, name: xpu", "components of type xpu; expected at most"),
     ],

@@ -313,3 +313,80 @@ def test_their_own_files(shared_data, name):
     ends = [graph.node_name(node).split()[0] for node in graph.link_dst.tolist()]
     top_bps = sum(rate for rate, end in zip(graph.link_rate_bps.tolist(), ends, strict=True) if end == top)
     assert hosts * gbps * GBPS == top_bps * ratio
+
+
+RATES = """Switch_latency_ns 500
+Link_speed_global_Gbps 200
+Link_speed_local_Gbps 100
+Link_speed_host_Gbps 400
+Link_latency_global_ns 500
+Link_latency_local_ns 25
+Link_latency_host_ns 10
+"""
+DRAGONFLY = "# Dragonfly\np 2\na 2\nh 1\n\n" + RATES
+ROUTERS = "0 1 3\n1 4\n2 3 5\n4 5\n"
+
+
+def direct(tmp_path, text=DRAGONFLY, routers=ROUTERS):
+    path = tmp_path / "net.topo"
+    path.write_text(text)
+    if routers is not None:
+        (tmp_path / "net.adjlist").write_text(routers)
+    return path
+
+
+def test_a_dragonfly_of_htsim(tmp_path):
+    path = direct(tmp_path)
+    graph, said = topologies.build(path), topologies.extent(path)
+    assert (graph.npus, graph.nodes, graph.links) == (12, 18, 2 * (12 + 6)) == (said.npus, said.nodes, 2 * said.cables)
+    assert graph.group[12:].tolist() == [0, 0, 1, 1, 2, 2]
+    assert [graph.node_name(node) for node in (11, 12, 17)] == ["npu 11", "router 0", "router 5"]
+    # hosts of routers 0 and 2: over router 3, to which the global link of router 0 leads
+    route = topologies.route(graph, 0, 4)
+    assert graph.link_rate_bps[route].tolist() == [rate * GBPS for rate in (400, 200, 100, 400)]
+    assert graph.link_delay_ps[route].tolist() == [10_000, 500_000, 25_000, 10_000]
+    assert set(graph.node_latency_ps[12:].tolist()) == {500_000}
+
+
+@pytest.mark.parametrize(
+    ("text", "routers", "complaint"),
+    [
+        (DRAGONFLY.replace("h 1", "h 0"), ROUTERS, ": sizes a, h, p; expected p, a and h, or p and q, from 1"),
+        (DRAGONFLY.replace("h 1", "q 1"), ROUTERS, ": sizes a, p, q; expected p, a and h, or p and q, from 1"),
+        (DRAGONFLY.replace("Switch_latency_ns 500\n", ""), ROUTERS, ": no Switch_latency_ns; expected it in a line"),
+        (DRAGONFLY + "p 2\n", ROUTERS, ": line 13: a second 'p'; expected one of"),
+        (DRAGONFLY.replace("p 2", "p two"), ROUTERS, ": line 2: 'p two'; expected a whole number from 0 to 4194303"),
+        (DRAGONFLY.replace("p 2", "p 999999"), ROUTERS, ": 6000000 nodes; expected at most 4194303"),
+        (DRAGONFLY, None, "net.adjlist: No such file or directory; expected routers and their neighbours"),
+        (DRAGONFLY, "0 6\n", "net.adjlist: line 1: router 6; expected others below 6"),
+        (DRAGONFLY, "0 0\n", "net.adjlist: line 1: router 0; expected others below 6"),
+        (DRAGONFLY, "0 x\n", "net.adjlist: line 1: '0 x'; expected numbers of routers"),
+        (DRAGONFLY, "0 1\n", "no path of switches from npu 0 to npu 4"),
+    ],
+)
+def test_what_is_wrong_in_direct_networks_is_one_line(tmp_path, text, routers, complaint):
+    path = direct(tmp_path, text, routers)
+    assert complaint in refused(topologies.TopologyError, topologies.build, str(path))
+
+
+@pytest.mark.parametrize(
+    ("file", "spec"),
+    [
+        ("df/dragonfly", "dragonfly:p=4,a=8,h=4,switch_latency=500ns"),
+        ("sf/slimfly", "slim-fly:q=9,p=7,switch_latency=500ns"),
+    ],
+)
+def test_their_direct_networks(shared_data, file, spec):
+    """Rates, delays and sizes are the same; of the dragonfly, which numbers switches in the same way, cables, too."""
+    theirs, ours = topologies.build(str(shared_data / f"fabrics/spritz/{file}.topo")), topologies.build(spec)
+    assert (theirs.npus, theirs.nodes, theirs.links) == (ours.npus, ours.nodes, ours.links)
+    assert (theirs.group == ours.group).all()
+
+    def cables(graph):
+        ends = np.sort(np.stack([graph.link_src[::2], graph.link_dst[::2]]), axis=0)
+        return sorted(zip(*ends.tolist(), graph.link_rate_bps[::2], graph.link_delay_ps[::2], strict=True))
+
+    kinds = [sorted(cable[2:] for cable in cables(graph)) for graph in (theirs, ours)]
+    assert kinds[0] == kinds[1]
+    if file.startswith("df"):
+        assert cables(theirs) == cables(ours)

@@ -4,8 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.workload.compute import ComputeTimes, Efficiencies, Operator, find_gpu, gpu_names
 from nadi.workload.compute.attention import ALGORITHMS, attention_ps

@@ -5,8 +5,7 @@ import math
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.workload import WorkloadError, compute
 from nadi.workload.compute.gpu import bound_of, scaled_ps

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.et import comp_node, metadata, recv_node, send_node, table_of
 from nadi.inputs.limits import MAX_EQUAL_MESSAGES

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi import workload
 from nadi.et import CollectiveCommType, coll_node, metadata, recv_node, send_node, table_of

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi import topologies, workload
 from nadi.et import CollectiveCommType, coll_node, comp_node, group_node, metadata, recv_node, send_node, table_of

@@ -4,8 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.et import CollectiveCommType, coll_node, comp_node, group_node, metadata, read_groups, table_of, write_trace
 from nadi.workload import ComputeModel, WorkloadError, build_program, expand, load_traces

@@ -6,8 +6,7 @@ import tarfile
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi import et, workload
 from nadi.pdes import Settings, build_world

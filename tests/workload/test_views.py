@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.workload import WorkloadError
 from nadi.workload.collectives.plans.plan import Lane, each_its_own, everyone_alike, lines

@@ -13,6 +13,7 @@
     kind = "switch"             # or "nvswitch", a switch within a server
     latency = "300ns"           # forwarding latency
     pod = 0
+    group = 0                   # group for routing that is not minimal, as of a dragonfly; -1 = none
 
     [[links]]                   # cables, in this order
     rate = "100Gbps"
@@ -38,8 +39,8 @@ from nadi.inputs import whole_file
 from nadi.inputs.documents import checked, read_toml, refuse_other_kinds
 from nadi.inputs.limits import MAX_NODES
 from nadi.inputs.units import format_rate, format_time
-from nadi.topologies.dimension_routing import Hierarchy, dimensions_of, format_dimensions, lay_out
-from nadi.topologies.graph import NVSWITCH, SWITCH, DimensionRouting, Extent, Graph, TopologyError, of_cables
+from nadi.topologies.dimension_routing import Hierarchy, lay_out
+from nadi.topologies.graph import NVSWITCH, SWITCH, Extent, Graph, TopologyError, of_cables
 from nadi.topologies.graph_builder import GraphBuilder
 from nadi.topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time
 
@@ -73,6 +74,7 @@ class _Switch(Parameters):
     kind: Literal["switch", "nvswitch"] = "switch"
     latency: Time = 0
     pod: _Pod = -1
+    group: _Pod = -1
 
 
 class _Links(Parameters):
@@ -116,6 +118,7 @@ def build(arguments: Arguments, name: str) -> Graph:
         latency_ps=[s.latency for s in content.switches],
         kind=[NVSWITCH if s.kind == "nvswitch" else SWITCH for s in content.switches],
         pod=[s.pod for s in content.switches],
+        group=[s.group for s in content.switches],
     )
     node_of = _node_numbers(content.npus, names, name)
     for i, links in enumerate(content.links):
@@ -225,8 +228,8 @@ def _toml(graph: Graph) -> Iterator[str]:
     yield f"# {json.dumps(graph.name)}, written by nadi"  # a path may hold bytes that are not UTF-8
     yield f"npus = {graph.npus}"
     yield f"dims = {list(graph.dims)}"
-    if isinstance(graph.routing, DimensionRouting):
-        yield f'stack = "{format_dimensions(dimensions_of(graph.routing))}"'
+    if graph.routing.stack:
+        yield f'stack = "{graph.routing.stack}"'
     yield f"host = {graph.host.tolist()}"
     yield f"pods = {graph.pod[: graph.npus].tolist()}"
     if graph.accelerator:
@@ -240,6 +243,8 @@ def _toml(graph: Graph) -> Iterator[str]:
         yield f'kind = "{"nvswitch" if graph.node_kind[node] == NVSWITCH else "switch"}"'
         yield f'latency = "{format_time(int(graph.node_latency_ps[node]))}"'
         yield f"pod = {graph.pod[node]}"
+        if graph.group[node] >= 0:
+            yield f"group = {graph.group[node]}"
     yield from _toml_links(graph)
 
 

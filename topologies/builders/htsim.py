@@ -1,4 +1,6 @@
-"""htsim's .topo files: fat trees of two or three tiers, each with its radix, rates, latencies and bundles.
+"""htsim's .topo files: fat trees of two or three tiers, dragonflies and slim flies, with rates and latencies.
+
+Dragonflies and slim flies are in `nadi.topologies.htsim_direct`; what follows is about trees.
 
 The header has `Nodes`, `Tiers` and `Podsize`; `Tier N` begins the lines of tier N, 0 = switches of the hosts (ToR), 1 =
 those above (aggregation), 2 = the core. Speed and latency of a tier are those of its links downwards, so the uplinks of
@@ -10,6 +12,7 @@ a + A, a + 2A, ..., A = the number of aggregation switches of a pod.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,11 +23,12 @@ from nadi.inputs.limits import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_
 from nadi.inputs.units import GBPS, NS
 from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.graph_builder import GraphBuilder
+from nadi.topologies.htsim_direct import build_direct, extent_direct, is_direct, read_direct
 from nadi.topologies.parameters import FilePath, Parameters, Sizes
 
 FILES = ("htsim-topology", ".topo")
 NAME = "htsim"
-_EXPECTED = "a topology of htsim (Nodes, Tiers, Podsize, then the tiers)"
+_EXPECTED = "a topology of htsim (Nodes, Tiers, Podsize, then the tiers; or p and q, or p, a and h)"
 _HEADER = ("nodes", "tiers", "podsize")
 _MAX_GBPS, _MAX_NS = LINK_RATE_BPS.maximum // GBPS, LONGEST_DELAY_PS // NS
 _TIER_WORDS = {  # words of a tier and the maxima of their numbers; queue sizes belong to htsim's switches
@@ -90,7 +94,7 @@ class HtsimTree(NamedTuple):
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """Build the tree of a file; switches are "tor 0", "agg 0", "core 0", ... by htsim's numbers.
+    """Build the network of a file; switches are "tor 0", "agg 0", "core 0", ... by htsim's numbers.
 
     Raises TopologyError: the file is unreadable, a word or number is wrong, or the numbers do not fit together.
 
@@ -98,6 +102,9 @@ def build(arguments: Arguments, name: str) -> Graph:
         arguments: The parameters of the network.
         name: The name of the network, with which errors begin.
     """
+    text = _text(arguments.path, name)
+    if is_direct(text):
+        return build_direct(read_direct(text, name), Path(arguments.path), name, arguments.dims)
     tree = read_tree(arguments.path, name)
     if tree.nodes + tree.switches > MAX_NODES or tree.cables > MAX_CABLES:
         raise TopologyError(
@@ -138,7 +145,7 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 
 def estimate(arguments: Arguments) -> Extent | None:
-    """Return the size of the tree of a file; None if building it will report an error.
+    """Return the size of the network of a file; None if building it will report an error.
 
     Args:
         arguments: The parameters of the network.
@@ -146,6 +153,9 @@ def estimate(arguments: Arguments) -> Extent | None:
     if inputs.type_of(arguments.path):
         return None
     try:
+        text = _text(arguments.path, NAME)
+        if is_direct(text):
+            return extent_direct(read_direct(text, NAME), Path(arguments.path))
         tree = read_tree(arguments.path, NAME)
     except TopologyError:
         return None
@@ -159,8 +169,7 @@ def read_tree(path: str, label: str) -> HtsimTree:
         path: The file of the tree.
         label: The name of the network, with which errors begin.
     """
-    with inputs.refusing(label, _EXPECTED, TopologyError, UnicodeDecodeError):
-        text = inputs.read_text(path)
+    text = _text(path, label)
     header: dict[str, int] = {}
     tiers: list[dict[str, int]] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -180,6 +189,21 @@ def read_tree(path: str, label: str) -> HtsimTree:
             raise TopologyError.at(place, f"{found} {words[0][:40]!r}", f"one of {', '.join(known)}, each once")
         into[word] = _number(place, words, known[word])
     return _fitting(label, header, tiers)
+
+
+def has_tree(path: str) -> bool:
+    """Return whether a readable file is of a tree, not of a dragonfly or slim fly.
+
+    Args:
+        path: The .topo file.
+    """
+    return not is_direct(_text(path, NAME))
+
+
+def _text(path: str, label: str) -> str:
+    """Return the content of a file; errors begin with the label."""
+    with inputs.refusing(label, _EXPECTED, TopologyError, UnicodeDecodeError):
+        return inputs.read_text(path)
 
 
 def _number(place: str, words: list[str], maximum: int) -> int:

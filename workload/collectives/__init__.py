@@ -75,9 +75,7 @@ from nadi.workload.collectives import kernel_times
 from nadi.workload.collectives.plans.extent import PlanExtent, in_parts, in_stripes, of_any
 from nadi.workload.collectives.plans.plan import Plans
 from nadi.workload.collectives.trees import AggregatorTree, trees_of
-from nadi.workload.collectives.uneven import ALGORITHMS as PLAIN_UNEVEN
-from nadi.workload.collectives.uneven import NAME as UNEVEN
-from nadi.workload.collectives.uneven import Units
+from nadi.workload.collectives.uneven import ALGORITHMS as PLAIN_UNEVEN, NAME as UNEVEN, Units
 from nadi.workload.errors import WorkloadError
 from nadi.workload.kinds import kind_index
 from nadi.workload.shape import GroupShape

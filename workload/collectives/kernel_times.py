@@ -104,11 +104,14 @@ def _flight_times(shape: GroupShape, protocol: str) -> FlightTimes:
     return FlightTimes(launch_ps, max(0, near_ps - shape.inside_ps), max(0, far_ps - shape.outside_ps))
 
 
+_OF_CHAINS = [0, 1, 2, 3, 6]  # columns of a step that chains depend on: what it waits for, its receiver and its sender
+
+
 def _longest_ps(plans: Plans, shape: GroupShape, times: FlightTimes) -> float:
     """Return the picoseconds of the longest chain of messages without data."""
     flight = _Flight(plans, shape, times)
     lanes = {
-        (member, lane): step_table([steps]).tolist()
+        (member, lane): step_table([steps])[:, _OF_CHAINS].tolist()
         for member, own in enumerate(plans.plans)
         for lane, steps in enumerate(own)
     }
@@ -117,14 +120,16 @@ def _longest_ps(plans: Plans, shape: GroupShape, times: FlightTimes) -> float:
     arrived: dict[tuple[int, int, int], list[float]] = defaultdict(list)
     taken: dict[tuple[int, int, int], int] = defaultdict(int)
     waiting: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)  # lanes by the lane or message they need
-    sent: set[tuple[int, int]] = set()  # lanes whose next step has sent
+    sent: set[tuple[int, int]] = set()  # lanes whose next step has sent, and waits for a message
     ready = deque(lanes)
     while ready:
         key = ready.popleft()
         member, lane = key
         own_ps, steps = done_ps[key], lanes[key]
-        while len(own_ps) < len(steps):
-            dep_lane, dep_step, to, to_lane, _, _, source, _, _, _ = steps[len(own_ps)]
+        has_sent = key in sent
+        sent.discard(key)
+        for at in range(len(own_ps), len(steps)):
+            dep_lane, dep_step, to, to_lane, source = steps[at]
             begin_ps = own_ps[-1] if own_ps else 0.0
             if (dep_lane, dep_step) != AT_ONCE:
                 before = done_ps[member, dep_lane]
@@ -132,22 +137,25 @@ def _longest_ps(plans: Plans, shape: GroupShape, times: FlightTimes) -> float:
                     waiting[member, dep_lane].append(key)
                     break
                 begin_ps = max(begin_ps, before[dep_step])
-            if to != NONE and key not in sent:
-                sent.add(key)
+            if to != NONE and not has_sent:
                 receiver, sender, flight_ps = flight.of(member, lane, to)
                 message = receiver, to_lane, sender
                 arrived[message].append(begin_ps + flight_ps)
                 ready.extend(waiting.pop(message, ()))
             if source != NONE:
                 message = member, lane, source
-                if len(arrived[message]) == taken[message]:
+                number = taken[message]
+                if len(arrived[message]) == number:
                     waiting[message].append(key)
+                    if to != NONE:
+                        sent.add(key)
                     break
-                begin_ps = max(begin_ps, arrived[message][taken[message]])
-                taken[message] += 1
-            sent.discard(key)
+                begin_ps = max(begin_ps, arrived[message][number])
+                taken[message] = number + 1
+            has_sent = False
             own_ps.append(begin_ps)
-            ready.extend(waiting.pop(key, ()))
+            if key in waiting:
+                ready.extend(waiting.pop(key))
     return max((own_ps[-1] for own_ps in done_ps.values() if own_ps), default=0.0)
 
 
@@ -156,8 +164,9 @@ class _Flight:
 
     def __init__(self, plans: Plans, shape: GroupShape, times: FlightTimes) -> None:
         self._plans, self._times = plans, times
-        self._host = np.array(shape.host)
+        self._host = [int(host) for host in shape.host]
         self._trees = shape.trees
+        self._outside: dict[int, bool] = {}
         self._known: dict[tuple[int, int], tuple[int, float]] = {}
 
     def of(self, member: int, lane: int, to: int) -> tuple[int, int, float]:
@@ -171,18 +180,21 @@ class _Flight:
         n = len(self._host)
         if member >= n:  # a switch sends on without a kernel
             return to, member, 0.0
-        far = self._is_outside(to) if to >= n else self._host[to] != self._host[member]
+        if to >= n and to not in self._outside:
+            self._outside[to] = self._is_outside(to)
+        far = self._outside[to] if to >= n else self._host[to] != self._host[member]
         return to, member, self._times.far_ps if far else self._times.near_ps
 
     def _is_outside(self, aggregator: int) -> bool:
         """Return whether a switch sums the data of several hosts, which come over NICs."""
         branch = max((branch for branch in self._trees if branch.first <= aggregator), key=lambda own: own.first)
-        return len({int(self._host[member]) for member in branch.members}) > 1
+        return len({self._host[member] for member in branch.members}) > 1
 
     def _of_all(self, view: int, distance: int) -> tuple[int, float]:
         """Return the distance back and the mean ps of the messages of all members to a distance in their lines."""
-        order = np.arange(len(self._host)) if view == NONE else self._plans.views[view].member
+        host = np.array(self._host)
+        order = np.arange(len(host)) if view == NONE else self._plans.views[view].member
         size = len(order) if view == NONE else self._plans.views[view].size
-        lines = self._host[order].reshape(-1, size)
+        lines = host[order].reshape(-1, size)
         far = float(np.mean(lines != np.roll(lines, -distance, axis=1)))
         return size - distance, far * self._times.far_ps + (1 - far) * self._times.near_ps

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nadi.inputs.arrays import Int64
-from nadi.topologies import NVSWITCH, UNREACHABLE, Graph, TableRouting
+from nadi.topologies import NVSWITCH, Graph
 from nadi.topologies.endpoints import AGGREGATOR_DELAY_PS
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import AT_ONCE, Lane
@@ -136,51 +136,26 @@ def tree_of(graph: Graph, members: ArrayLike) -> tuple[AggregatorTree, tuple[int
         members: The NPU of each member, int[n] with n >= 2.
     """
     npu = np.asarray(members, np.int64)
-    if not isinstance(graph.routing, TableRouting):
+    if graph.routing.npus_forward:
         raise WorkloadError(
             f"{graph.name}: in-network reduction on a fabric without switches between all; expected one of switches"
         )
-    root, home = _root(graph.routing, npu)
+    root, home = graph.routing.common_switch(npu)
     if root < 0:
         raise WorkloadError(f"{graph.name}: in-network reduction: no switch reaches all {len(npu)} members")
-    above = _paths(graph, graph.routing, root, home)
-    above |= {int(member): int(graph.routing.home_node[h]) for member, h in zip(npu, home, strict=True)}
+    above = _paths(graph, root, home)
+    above |= dict(zip(npu.tolist(), home.tolist(), strict=True))
     path = _joined(above, npu)
     return _numbered(graph, npu, path)
 
 
-def _root(routing: TableRouting, npu: Int64) -> tuple[int, Int64]:
-    """Return the root's node (-1 = none) and int64[n], the home (column) that reaches each member, of NPUs int64[n]."""
-    homes = routing.home[npu]
-    # homes: int[n, H], the switches that member m's NICs lead to, as columns of the routing table; -1 = fewer than H
-    distinct, of_member = np.unique(homes, axis=0, return_inverse=True)
-    # Members with the same homes have the same distances: take each set of homes once, with the number of its members
-    distance = np.where(distinct >= 0, routing.hops[:, distinct], UNREACHABLE)  # [rows, distinct, H]
-    nearest = distance.min(axis=2).astype(np.int64)
-    count = np.bincount(of_member.reshape(-1), minlength=len(distinct))
-    farthest = nearest.max(axis=1)
-    if farthest.min(initial=UNREACHABLE) >= UNREACHABLE:
-        return -1, np.zeros(0, np.int64)
-    # Among switches with the smallest largest distance, the smallest sum of distances wins
-    # nearest: int64[rows, distinct], hops from each switch to each set of homes; times `count`, to all members
-    total = np.where(farthest == farthest.min(), nearest @ count, np.iinfo(np.int64).max)
-    best = np.flatnonzero(total == total.min())
-    # Groups whose first members differ spread over equally good switches
-    row = int(best[int(npu[0]) % len(best)])
-    # The home of each member that is nearest to the root
-    column = distinct[np.arange(len(distinct)), distance[row].argmin(axis=1)]
-    return int(np.flatnonzero(routing.row == row)[0]), column[of_member.reshape(-1)].astype(np.int64)
-
-
-def _paths(graph: Graph, routing: TableRouting, root: int, homes: Int64) -> dict[int, int]:
-    """Return the switch above each switch on shortest paths from root to homes (columns), merged where possible."""
+def _paths(graph: Graph, root: int, homes: Int64) -> dict[int, int]:
+    """Return the switch above each switch on shortest paths from root to homes, merged where possible."""
     above: dict[int, int] = {}
-    for column in np.unique(homes).tolist():
-        node, goal = root, int(routing.home_node[column])
+    for goal in np.unique(homes).tolist():
+        node = root
         while node != goal:
-            ports = int(routing.next_set[routing.row[node], column])
-            links = routing.set_link[routing.set_ptr[ports] : routing.set_ptr[ports + 1]]
-            nodes = graph.link_dst[links].tolist()
+            nodes = graph.link_dst[graph.routing.links_to_switch(node, goal)].tolist()
             # Reuse a branch that exists, so that paths to several homes part as late as possible
             below = next((n for n in nodes if above.get(n) == node), nodes[root % len(nodes)])
             above.setdefault(below, node)

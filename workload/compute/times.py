@@ -7,26 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.inputs.limits import LONGEST_PS
-from nadi.workload.compute import nvidia
+from nadi.workload.compute import nvidia, operators as ops
 from nadi.workload.compute.attention import attention_ps
 from nadi.workload.compute.gemm import product_ps, products_ps, streaming_ps
 from nadi.workload.compute.gpu import ALONE, Efficiencies, Gpu, SustainedShare, scaled_ps
 from nadi.workload.compute.measured_times import MeasuredTimes, Measurement
-from nadi.workload.compute.operators import (
-    EARLY_PRODUCT,
-    LAUNCHES,
-    OLD_ATTENTION,
-    WINDOW_ATTENTION,
-    Operator,
-    parse_operators,
-)
 from nadi.workload.errors import WorkloadError
 
 # A roofline with mechanisms: operator times on a GPU without measurements.
 
 _CLASSES = {
     "gemm": "gemm",
-    EARLY_PRODUCT: "gemm",
+    ops.EARLY_PRODUCT: "gemm",
     "batched-gemm": "gemm",
     "expert-gemm": "gemm",
     "fused-expert-gemm": "gemm",
@@ -34,8 +26,8 @@ _CLASSES = {
     "attention": "attention",
     "attention-backward": "attention",
     "latent-attention": "attention",
-    WINDOW_ATTENTION: "attention",
-    f"{WINDOW_ATTENTION}-backward": "attention",
+    ops.WINDOW_ATTENTION: "attention",
+    f"{ops.WINDOW_ATTENTION}-backward": "attention",
     "optimizer": "optimizer",
 }
 _TIMES = {"gemm": product_ps, "attention": attention_ps}
@@ -47,10 +39,10 @@ def class_of(kind: str) -> str:
     Args:
         kind: The kind of operator, a key of operators.KINDS.
     """
-    return "attention" if kind.startswith(OLD_ATTENTION) else _CLASSES.get(kind, "memory")
+    return "attention" if kind.startswith(ops.OLD_ATTENTION) else _CLASSES.get(kind, "memory")
 
 
-def roofline_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
+def roofline_ps(operator: ops.Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
     """Return the ps of an operator from the mechanisms alone, 0 if it is empty. Raises WorkloadError: no peak rate.
 
     Args:
@@ -61,7 +53,7 @@ def roofline_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> flo
     return _TIMES.get(class_of(operator.kind), streaming_ps)(operator, gpu, efficiencies)
 
 
-def rooflines_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficiencies) -> NDArray[np.float64]:
+def rooflines_ps(operators: Sequence[ops.Operator], gpu: Gpu, efficiencies: Efficiencies) -> NDArray[np.float64]:
     """Return float64[operators]: the ps of operators. Raises WorkloadError: no peak rate for the data type.
 
     Args:
@@ -128,12 +120,15 @@ class ComputeTimes:
         self._own: Sequence[MeasuredTimes] = (own,) if vendor is None else (own, vendor)
         self._other = None if scale_from is None else _times_on(scale_from, rows)
         self._scale_from = scale_from
-        self._estimates: tuple[dict[Operator, TimeEstimate], dict[Operator, TimeEstimate]] = {}, {}  # in a graph, eager
+        self._estimates: tuple[dict[ops.Operator, TimeEstimate], dict[ops.Operator, TimeEstimate]] = (
+            {},
+            {},
+        )  # in a graph, eager
         self._of_text: dict[str, int] = {}
         if self._other is not None and scale_from is not None and not len(self._other):
             raise WorkloadError(f"scale_from is {scale_from.name}: the tables have no row of it, expected some")
 
-    def time_ps(self, operator: Operator) -> int:
+    def time_ps(self, operator: ops.Operator) -> int:
         """Return the ps of one operator. Raises WorkloadError: no rate for its data type, or longer than 11 days.
 
         Args:
@@ -141,16 +136,16 @@ class ComputeTimes:
         """
         return self.find(operator).time_ps
 
-    def sum_ps(self, operators: Sequence[Operator], *, is_eager: bool = False) -> int:
+    def sum_ps(self, operators: Sequence[ops.Operator], *, is_eager: bool = False) -> int:
         """Return the ps of operators one after another. Raises WorkloadError: as `time_ps`.
 
         Args:
             operators: The operators.
             is_eager: Whether the host launches them one by one.
         """
-        return sum(self.find(each, is_eager=is_eager).time_ps for each in operators if each.kind != LAUNCHES)
+        return sum(self.find(each, is_eager=is_eager).time_ps for each in operators if each.kind != ops.LAUNCHES)
 
-    def find(self, operator: Operator, *, is_eager: bool = False) -> TimeEstimate:
+    def find(self, operator: ops.Operator, *, is_eager: bool = False) -> TimeEstimate:
         """Return the time of an operator and its source. Raises WorkloadError: as `time_ps`.
 
         Args:
@@ -167,9 +162,9 @@ class ComputeTimes:
             estimate = self._estimates[is_eager][operator] = TimeEstimate(round(sustained_ps), source)
         return estimate
 
-    def _estimate(self, operator: Operator) -> tuple[float, str]:
+    def _estimate(self, operator: ops.Operator) -> tuple[float, str]:
         """Return the time in ps that the operator takes alone, and its source."""
-        if operator.kind == EARLY_PRODUCT:
+        if operator.kind == ops.EARLY_PRODUCT:
             today_ps, source = self._estimate(operator._replace(kind="gemm"))
             return today_ps / self.gpu.early_products.get(operator.dtype, 1.0), source
         # NVIDIA's tables have the attention of serving
@@ -193,13 +188,13 @@ class ComputeTimes:
                 return scaled_ps(time_ps, operator, other, self.gpu), SCALED
         return self._roofline_ps(operator) / self._in_a_row(operator), ROOFLINE
 
-    def _in_a_row(self, operator: Operator) -> float:
+    def _in_a_row(self, operator: ops.Operator) -> float:
         """Return the share of a product's rate that is left in a long sequence; 1 for other operators."""
         if not self.pace.in_a_row or not operator.kind.endswith("gemm"):
             return 1.0
         return self.gpu.in_a_row.get(operator.dtype, 1.0)
 
-    def _roofline_ps(self, operator: Operator) -> float:
+    def _roofline_ps(self, operator: ops.Operator) -> float:
         return roofline_ps(operator, self._with_libraries, self.efficiencies)
 
     def text_ps(self, text: str) -> int:
@@ -210,12 +205,12 @@ class ComputeTimes:
         """
         time_ps = self._of_text.get(text)
         if time_ps is None:
-            operators = parse_operators(text)
-            is_eager = any(operator.kind == LAUNCHES for operator in operators)
+            operators = ops.parse_operators(text)
+            is_eager = any(operator.kind == ops.LAUNCHES for operator in operators)
             time_ps = self._of_text[text] = self.sum_ps(operators, is_eager=is_eager)
         return time_ps
 
-    def sources(self) -> dict[Operator, str]:
+    def sources(self) -> dict[ops.Operator, str]:
         """Return the source of the time of each operator asked for so far."""
         return {operator: estimate.how for each in self._estimates for operator, estimate in each.items()}
 

@@ -12,8 +12,7 @@ from nadi.topologies import Graph
 from nadi.workload import collectives
 from nadi.workload.collectives.schedules.packed import DONE_AT_ONCE, ScheduleSet
 from nadi.workload.collectives.trees import IF_ANY, trees_of
-from nadi.workload.collectives.uneven import NAME as UNEVEN
-from nadi.workload.collectives.uneven import Matrices, units
+from nadi.workload.collectives.uneven import NAME as UNEVEN, Matrices, units
 from nadi.workload.errors import WorkloadError
 from nadi.workload.kept import MEMBER_BYTES, KeptResults
 from nadi.workload.kinds import ALL_GATHER, ALL_TO_ALL, BARRIER, GATHER, KINDS

@@ -10,8 +10,7 @@ from nadi.inputs.arrays import Int32, Int64, pointers
 from nadi.inputs.limits import MAX_NPUS
 from nadi.topologies import Graph
 from nadi.workload.collectives.schedules.packed import ScheduleSet
-from nadi.workload.collectives.uneven import NAME as UNEVEN
-from nadi.workload.collectives.uneven import units
+from nadi.workload.collectives.uneven import NAME as UNEVEN, units
 from nadi.workload.errors import WorkloadError
 from nadi.workload.kinds import BARRIER, kind_index
 from nadi.workload.node_kinds import COLLECTIVE, RECV, SEND

@@ -358,8 +358,7 @@ def _note_other_settings(folders: Sequence[Path], by: str) -> None:
 
 def fidelities(as_json: AsJson = False) -> None:
     """List the models of the network, values of [network] fidelity, and what each of them supports."""
-    from nadi.simulation.network_settings import fidelities as known_fidelities
-    from nadi.simulation.network_settings import shown
+    from nadi.simulation.network_settings import fidelities as known_fidelities, shown
 
     known = known_fidelities()
     if as_json:

@@ -15,6 +15,8 @@ _NODES = "Number of nodes. Default: those of the traffic."
 _CONTROL = "nscc, dctcp or constant."
 _STRATEGY = "Routing: ecmp_host, ecmp_ar, ecmp_host_ar or ecmp_rr."
 _BALANCING = "Choice of paths by senders: mixed, bitmap, reps, oblivious, ecmp, ..."
+_FAILED = "Upper switches of a tree of two tiers whose links have a quarter of their rate."
+_PLAIN = "Receivers' credits alone do not slow down for an oversubscribed tree."
 _END = "Accepted; the run ends when all flows are done."
 _MAX = 1 << 22  # maximum of numbers of packets and nodes
 
@@ -39,15 +41,23 @@ def read(
     target: float = typer.Option(0, "-target_q_delay", min=0, max=1e6, metavar="US", help="Target of nscc."),
     no_trimming: bool = typer.Option(False, "-disable_trim", help="Drop packets instead of trimming them."),
     random_seed: int = typer.Option(13, "-seed", min=0, max=MAX_SEED, metavar="N", help="Seed of random choices."),
+    failed: int = typer.Option(0, "-failed", min=0, max=_MAX, metavar="N", help=_FAILED),
     end: float | None = typer.Option(None, "-end", metavar="US", show_default=False, help=_END),
-    sender_only: bool = typer.Option(False, "-sender_cc_only", help="Accepted; senders always control."),
+    sender_only: bool = typer.Option(False, "-sender_cc_only", help="Senders alone control; the default."),
+    receiver: bool = typer.Option(False, "-receiver_cc", help="Receivers give credits, beside -sender_cc_algo."),
+    receiver_only: bool = typer.Option(False, "-receiver_cc_only", help="Receivers alone control, by credits."),
+    plain: bool = typer.Option(False, "-force_disable_oversubscribed_cc", help=_PLAIN),
 ) -> TranslatedRun:
     """Run files of htsim and ATLAHS unchanged: a connection matrix or GOAL schedule on a tree, packet by packet."""
-    del end, sender_only
+    del end
+    if sender_only and (receiver or receiver_only):
+        expected = "found beside -receiver_cc or -receiver_cc_only; expected one of them"
+        raise typer.BadParameter(expected, param_hint="-sender_cc_only")
     from nadi.importers.htsim import HtsimOptions, print_spread, translated
 
     options = HtsimOptions(
         *(traffic, goal, topology, nodes or 0, tiers, linkspeed, hop_latency, switch_latency, mtu, queue or 0, ecn),
         *(cwnd or 0, paths, control, strategy, balancing, target, not no_trimming, random_seed),
+        *(not receiver_only, receiver or receiver_only, not plain, failed),
     )
     return translated(options)._replace(before_report=None if traffic is None else print_spread)

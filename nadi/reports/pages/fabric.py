@@ -16,7 +16,7 @@ from nadi.pdes.fidelity import REFERENCE
 from nadi.reports import pages
 from nadi.reports.text.network import busiest_links, limits_table
 from nadi.terminal import in_page
-from nadi.topologies import NVSWITCH, DimensionRouting, Graph, TopologyError, tier_of_node
+from nadi.topologies import NVSWITCH, Graph, TopologyError, tier_of_node
 
 MAX_MARKS = 4000  # Number of marks above which nodes are merged
 MAX_LINES = 40_000  # Number of lines that are drawn
@@ -47,7 +47,7 @@ def lay_out(graph: Graph, part_of_node: NDArray[np.integer], load_of_link: NDArr
     """
     # An NVSwitch is drawn below its NPUs
     tier = np.where(graph.node_kind == NVSWITCH, -1, tier_of_node(graph))
-    x, y = _grid(graph) if isinstance(graph.routing, DimensionRouting) else _tree(graph, tier)
+    x, y = _grid(graph) if graph.routing.npus_forward else _tree(graph, tier)
     of_node = _merged(graph, part_of_node, tier)
     nodes = np.bincount(of_node)
     first = np.unique(of_node, return_index=True)[1]

@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 from nadi.et.statistics import percentile
 from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, parse_time
-from nadi.insight.network import NetRun, find_pauses, read_net_run, tiers, top_links
-from nadi.insight.network import Table as Columns
-from nadi.insight.network import network_document as document_of
+from nadi.insight import network
 from nadi.insight.runs import Run
 from nadi.reports import pages
 from nadi.reports.pages import Page, PageSection, Paragraph, Part, Plot, from_terminal
@@ -29,7 +27,7 @@ _PAUSED_WHY = "Longest pause of a link on its path within the message's lifetime
 _LEAD = "Utilisation of links, queues, pauses, and completion times of messages."
 
 
-def network_page(run: NetRun, document: Mapping[str, Any]) -> Page:
+def network_page(run: network.NetRun, document: Mapping[str, Any]) -> Page:
     """Return the page of `nadi net DIR -o FILE.html`.
 
     Args:
@@ -49,11 +47,11 @@ def network_section(run: Run) -> PageSection:
     """
     if not run.network.has_links:
         return PageSection("network", "Network", _LEAD, [])
-    net_run = read_net_run(run.folder)
-    return PageSection("network", "Network", _LEAD, network_parts(net_run, document_of(net_run)))
+    net_run = network.read_net_run(run.folder)
+    return PageSection("network", "Network", _LEAD, network_parts(net_run, network.network_document(net_run)))
 
 
-def network_parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
+def network_parts(run: network.NetRun, document: Mapping[str, Any]) -> list[Part]:
     """Return utilisation, queues, completion times, pauses, their trees and delayed messages, where present.
 
     Args:
@@ -71,7 +69,7 @@ def network_parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
     if run.marks is not None and len(run.marks["link"]):
         shown.append(_marked_over_time(run, run.marks, finish))
     if run.links["marked_packets"].any():
-        rows = top_links(run.links, "marked_packets", MAX_PAUSED)
+        rows = network.top_links(run.links, "marked_packets", MAX_PAUSED)
         packets = [row["marked_packets"] for row in rows]
         total = int(run.links["marked_packets"].sum())
         description = f"ECN marked {total:,} packets, most at {rows[0]['name']}: {packets[0]:,}."
@@ -86,11 +84,11 @@ def network_parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
     return [*shown, Paragraph(_spread_title(document)), *_victims(document)]
 
 
-def _utilisation(run: NetRun) -> Plot:
+def _utilisation(run: network.NetRun) -> Plot:
     """Return a plot of the links' utilisation: a row of points and a box for each tier."""
     drawn, tier, unused = (
         pages.empty_figure("share of the run in which a link sent"),
-        np.array(tiers(run.links)),
+        np.array(network.tiers(run.links)),
         list[str](),
     )
     utilisation, names = run.links["utilisation"], run.links["name"]
@@ -121,7 +119,7 @@ def _utilisation(run: NetRun) -> Plot:
     return Plot("utilisation by tier", drawn, description, 130 + 60 * len(drawn.data))
 
 
-def _queues(run: NetRun, queues: Columns, unit: TimeUnit) -> Plot:
+def _queues(run: network.NetRun, queues: network.Table, unit: TimeUnit) -> Plot:
     """Return the queues of the fullest ports over time, a panel per port."""
     moments = np.unique(queues["time_ps"])
     stretch_ps = int(np.diff(moments).min()) if len(moments) > 1 else 1
@@ -132,7 +130,7 @@ def _queues(run: NetRun, queues: Columns, unit: TimeUnit) -> Plot:
     return Plot(title, drawn, description, pages.height_of_panels(len(fullest)))
 
 
-def _samples(run: NetRun, samples: Columns, unit: TimeUnit) -> Iterator[Plot]:
+def _samples(run: network.NetRun, samples: network.Table, unit: TimeUnit) -> Iterator[Plot]:
     """Yield the sending rates and the queues of links over time, in the user's intervals, a panel per link."""
     interval_ps = parse_time(run.summary["config"]["output"]["sample"])
     interval = f"in intervals of {time_text(interval_ps)}"
@@ -151,7 +149,7 @@ def _samples(run: NetRun, samples: Columns, unit: TimeUnit) -> Iterator[Plot]:
 
 
 def _panels(
-    run: NetRun, table: Columns, column: str, interval_ps: int, unit: TimeUnit, value_unit: str
+    run: network.NetRun, table: network.Table, column: str, interval_ps: int, unit: TimeUnit, value_unit: str
 ) -> tuple[pages.Plotly, list[int], float]:
     """Return a figure with a panel for each link with the largest values of a column, these links, the largest value.
 
@@ -186,10 +184,10 @@ def _panels(
     return drawn, shown, float(largest[order[0]])
 
 
-def _paused_over_time(run: NetRun, unit: TimeUnit) -> Plot:
+def _paused_over_time(run: network.NetRun, unit: TimeUnit) -> Plot:
     """Return a heat map: for the links paused longest, the paused share of each interval."""
     finish_ps = int(run.summary.get("finish_time_ps") or 1)
-    edges, pauses = np.linspace(0, finish_ps, STRETCHES + 1), find_pauses(run.pauses or {}, finish_ps)
+    edges, pauses = np.linspace(0, finish_ps, STRETCHES + 1), network.find_pauses(run.pauses or {}, finish_ps)
     shown = _most_affected(run, pauses.link, pauses.end_ps - pauses.start_ps)
     shares = []
     for link in shown:
@@ -223,7 +221,7 @@ def time_before(times_ps: NDArray[Any], edges: Float64) -> Float64:
     return edges * count - np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])[count]
 
 
-def _most_affected(run: NetRun, link_of_entry: Int64, amount: Int64) -> list[int]:
+def _most_affected(run: network.NetRun, link_of_entry: Int64, amount: Int64) -> list[int]:
     """Return up to MAX_PAUSED links with the largest sums of an amount, which has one value per entry of the log."""
     sums = np.bincount(link_of_entry, amount, minlength=len(run.links["name"]))
     return [
@@ -233,7 +231,7 @@ def _most_affected(run: NetRun, link_of_entry: Int64, amount: Int64) -> list[int
     ]
 
 
-def _marked_over_time(run: NetRun, marks: Columns, unit: TimeUnit) -> Plot:
+def _marked_over_time(run: network.NetRun, marks: network.Table, unit: TimeUnit) -> Plot:
     """Return a heat map: for the ports with most marks, the number of marked packets per interval."""
     moments = np.unique(np.concatenate([marks["time_ps"], *([run.queues["time_ps"]] if run.queues else [])]))
     width_ps = int(np.diff(moments).min()) if len(moments) > 1 else int(moments[0]) or 1
@@ -258,7 +256,7 @@ def _marked_over_time(run: NetRun, marks: Columns, unit: TimeUnit) -> Plot:
     return Plot("packets marked by ECN over time", drawn, description, 140 + 20 * len(shown))
 
 
-def _completion(messages: Columns) -> Plot:
+def _completion(messages: network.Table) -> Plot:
     """Return the cumulative distribution of completion times, a line per decade of message sizes."""
     times_ps = messages["finish_ps"] - messages["start_ps"]
     unit = time_unit([float(np.median(times_ps))])
@@ -283,9 +281,9 @@ def _completion(messages: Columns) -> Plot:
     return Plot("completion times of messages, by size", drawn, description)
 
 
-def _paused(run: NetRun, unit: TimeUnit) -> Plot:
+def _paused(run: network.NetRun, unit: TimeUnit) -> Plot:
     """Return the paused time per link."""
-    rows = top_links(run.links, "paused_ps", MAX_PAUSED)
+    rows = network.top_links(run.links, "paused_ps", MAX_PAUSED)
     times = [row["paused_ps"] / unit.ps for row in rows]
     description = "No link was paused."
     if rows:

@@ -21,7 +21,7 @@ from nadi.errors import ConfigError
 from nadi.inputs.arrays import Mask
 from nadi.partition import TrafficWeights
 from nadi.pdes import parallel
-from nadi.topologies import SWITCH, Graph, TableRouting, routing_without
+from nadi.topologies import SWITCH, Graph, Routing
 from nadi.topologies.endpoints import added_to_switches, with_aggregators, with_aggregators_of
 from nadi.workload import Program
 from nadi.workload.node_kinds import NOOP, SEND
@@ -274,7 +274,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
         affected = place.links_of_switch() if fault.switch is not None else place.links()
         if fault.switch is None or fault.state is None:  # a link may be down for several reasons
             _reserve(reserved, fault.what, affected, (fault.at, fault.until_ps, number))
-        if fault.state and not isinstance(graph.routing, TableRouting):
+        if fault.state and not graph.routing.goes_around:
             raise ConfigError(
                 f"{where} state: {graph.name} is routed by dimensions, with no way around a link that is down; "
                 "expected rate, added_latency or error_rate, or a fabric with switches"
@@ -306,9 +306,9 @@ def rerouted(faults: pdes.Faults, graph: Graph) -> pdes.Faults:
     return replace(faults, routings=_routings(graph, faults.routings)) if faults.routings else faults
 
 
-def _routings(graph: Graph, down_sets: Collection[frozenset[int]]) -> dict[frozenset[int], TableRouting]:
+def _routings(graph: Graph, down_sets: Collection[frozenset[int]]) -> dict[frozenset[int], Routing]:
     """Return the routing of the fabric without each of these sets of links."""
-    return {down: routing_without(graph, down) for down in down_sets}
+    return {down: graph.routing.without(graph, down) for down in down_sets}
 
 
 def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel, *, has_pauses: bool) -> None:

@@ -115,7 +115,7 @@ def divide(
         settings: Settings with the sizes of packets.
         sync_us: Wall time in microseconds of a window's synchronisation.
     """
-    smallest_bytes = max(1, min(settings.header_bytes, settings.ack_bytes))
+    smallest_bytes = max(1, settings.smallest_bytes)
     if settings.nvlink_framing and np.any(graph.node_kind == NVSWITCH):
         smallest_bytes = min(smallest_bytes, FLIT_BYTES)
     division = partition.partition(graph, parts, method=method, weights=load.weights, smallest_bytes=smallest_bytes)

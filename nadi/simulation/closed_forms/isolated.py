@@ -14,7 +14,7 @@ from nadi.inputs.arrays import Int64
 from nadi.pdes import Settings
 from nadi.pdes.wire import MAX_SET, window_packets
 from nadi.simulation.closed_forms.position import GroupPositions
-from nadi.topologies import DimensionRouting, Graph, build_table_routing
+from nadi.topologies import Graph, build_table_routing
 from nadi.topologies.endpoints import with_aggregators
 from nadi.workload import Program, Schedules
 from nadi.workload.collectives import AlgorithmChoice, trees_of
@@ -217,7 +217,7 @@ def idle_fabric(graph: Graph, settings: pdes.Settings, npus: list[int], pairs: C
         pairs: Pairs of members, sender and receiver, by their numbers.
     """
     own, members = idle_settings(graph, settings), np.array(npus)
-    if not pairs or isinstance(graph.routing, DimensionRouting) or own.fidelity.hooks.act:
+    if not pairs or graph.routing.npus_forward or own.fidelity.hooks.act:
         return IdleFabric(graph, members, own)
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
     routes = [_routes(graph, npus[src], npus[dst]) for src, dst in both]
@@ -313,7 +313,8 @@ def _copy(graph: Graph, nodes: Int64, links: Int64, senders: Int64, receivers: I
         dims=(len(npus),),
         host=graph.host[npus],
         pod=graph.pod[nodes],
-        routing=build_table_routing(len(npus), len(nodes), src, dst),
+        group=graph.group[nodes],
+        routing=build_table_routing(len(npus), len(nodes), src, dst, graph.group[nodes]),
         switch_names=tuple(graph.node_name(node) for node in nodes[len(npus) :].tolist()),
     )
 

@@ -7,7 +7,7 @@ from colour refinement of nodes and links, which distinguishes hosts with other 
 refinement ignores how many hosts a switch has, so hosts of a partly filled leaf equal others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -15,12 +15,9 @@ from numpy.typing import NDArray
 
 from nadi.inputs.arrays import Int64
 from nadi.simulation.closed_forms.advancing.equivalence import mixed, numbered
-from nadi.topologies import DimensionRouting, Graph, next_links
+from nadi.topologies import Graph, next_links
 
 _SEED = 0x51ED270B
-# maximum size of a group of which all distances count; of larger ones, those to the next member and from the first do
-_MAX_ALL_DISTANCES = 32
-_MAX_COMPARED = 1 << 24  # maximum number of comparisons per block in `_pattern`, which bounds its memory
 
 
 class GroupPositions:
@@ -58,41 +55,13 @@ class GroupPositions:
     def _rows(self, groups: Int64) -> Int64:
         """Return int64[g, w], the position of each of g groups of n NPUs (int64[g, n]) as w numbers."""
         parts = [self._npu_colours[groups]]
-        if isinstance(self._graph.routing, DimensionRouting):
-            sizes = self._graph.routing.sizes.astype(np.int64)
-            digit = self._graph.routing.digit[groups].astype(np.int64)
-            # relative to the first member and modulo the sizes: moving a group along a ring changes nothing
-            parts.append(((digit - digit[:, :1]) % sizes).reshape(len(groups), -1))
-        else:
-            parts += [_pattern(places[groups]) for places in self._switches_of_npus]
-            homes = self._graph.routing.home[groups].astype(np.int64)  # g, n, H
-            rows = self._graph.routing.row[self._graph.routing.home_node[np.maximum(homes, 0)]].astype(np.int64)
-            if groups.shape[1] <= _MAX_ALL_DISTANCES:
-                # int8[g, n, n, H]: from the k-th switch of each member to the k-th switch of every member
-                hops = self._graph.routing.hops[rows[:, :, None], homes[:, None]]
-            else:
-                to_next = self._graph.routing.hops[rows, np.roll(homes, -1, axis=1)]
-                hops = np.concatenate(
-                    [to_next, self._graph.routing.hops[rows, np.repeat(homes[:, :1], groups.shape[1], axis=1)]], axis=1
-                )
-            parts.append(hops.reshape(len(groups), -1).astype(np.int64))
+        parts += self._places(groups)
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
     @cached_property
-    def _switches_of_npus(self) -> list[Int64]:
-        """Return int64[npus, ports] arrays: the switch at each port, and numbers of that switch's neighbourhoods."""
-        graph = self._graph
-        from_npu = np.flatnonzero(graph.link_src < graph.npus)
-        owner = graph.link_src[from_npu].astype(np.int64)
-        order = np.lexsort((from_npu, owner))
-        owner, link = owner[order], from_npu[order]
-        counts = np.bincount(owner, minlength=graph.npus)
-        # index of each port on its NPU
-        place = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
-        switch = np.full((graph.npus, int(counts.max(initial=1))), -1, np.int64)
-        switch[owner, place] = graph.link_dst[link]
-        around = (np.where(switch >= 0, number[np.maximum(switch, 0)], -1) for number in _neighbour_sets(graph))
-        return [switch, *around]
+    def _places(self) -> Callable[[Int64], list[Int64]]:
+        """A function from groups of NPUs to the descriptions of their positions by the routing."""
+        return self._graph.routing.group_places(self._graph)
 
 
 def used_links(graph: Graph, members: Sequence[int], *, of_switches: bool) -> NDArray[np.bool_]:
@@ -131,18 +100,16 @@ def _npu_colours(graph: Graph) -> Int64:
     each kind do so too, because the ends of a line have fewer links, and so do the directions of links: of two NPUs
     with one slow link each, the coordinates of the other end tell which members of a group it joins.
     """
-    counts = isinstance(graph.routing, DimensionRouting)
+    directions = graph.routing.directions(graph)
     link = mixed(_SEED, graph.link_rate_bps, graph.link_delay_ps)
-    if isinstance(graph.routing, DimensionRouting):
-        digit, sizes = graph.routing.digit, graph.routing.sizes
-        direction = (digit[graph.link_dst] - digit[graph.link_src]) % sizes
-        link = mixed(_SEED, link, *direction.astype(np.uint64).T)
+    if directions is not None:
+        link = mixed(_SEED, link, *directions.astype(np.uint64))
     colour = numbered([graph.node_kind.astype(np.uint64), graph.node_latency_ps.astype(np.uint64)])
     # colour refinement: an NPU differs from another if its links lead to nodes that differ
     while True:
         kinds = np.stack([graph.link_src.astype(np.uint64), mixed(_SEED, link, colour[graph.link_dst])], axis=1)
         # with tables, the number of equal links makes no difference to a path, only that there are some
-        kinds = kinds if counts else np.unique(kinds, axis=0)
+        kinds = kinds if graph.routing.npus_forward else np.unique(kinds, axis=0)
         total = np.zeros(graph.nodes, np.uint64)
         np.add.at(total, kinds[:, 0].astype(np.int64), kinds[:, 1])
         refined = numbered([colour.astype(np.uint64), total])
@@ -150,39 +117,3 @@ def _npu_colours(graph: Graph) -> Int64:
         if refined.max(initial=0) == colour.max(initial=0):
             return refined[: graph.npus]
         colour = refined
-
-
-def _neighbour_sets(graph: Graph) -> list[Int64]:
-    """Return int64[nodes], twice: numbers of the set of switches one link, and two links, away from each switch."""
-    is_switch = np.arange(graph.nodes) >= graph.npus
-    between = is_switch[graph.link_src] & is_switch[graph.link_dst]
-    pairs = np.unique(np.stack([graph.link_src[between], graph.link_dst[between]], axis=1), axis=0)
-    near: dict[int, set[int]] = {switch: set() for switch in range(graph.npus, graph.nodes)}
-    for a, b in pairs.tolist():
-        near[a].add(b)
-    # switches two links away tell apart pods whose leaves look alike
-    far = {a: set().union(*(near[b] for b in ends)) for a, ends in near.items()}
-    columns = []
-    for sets in (near, far):
-        number: dict[frozenset[int], int] = {}
-        column = np.full(graph.nodes, -1, np.int64)
-        for switch, ends in sets.items():
-            column[switch] = number.setdefault(frozenset(ends), len(number))
-        columns.append(column)
-    return columns
-
-
-def _pattern(columns: Int64) -> Int64:
-    """Return int64[g, n * ports], the index of the first equal entry of the group; columns: int64[g, n, ports]."""
-    flat = columns.reshape(len(columns), -1)
-    width = flat.shape[1]
-    # comparing all pairs takes too much memory, so sort each row instead
-    if width * width > _MAX_COMPARED // 64:
-        return np.stack([numbered([row.astype(np.uint64)]) for row in flat])
-    pattern = np.empty_like(flat)
-    step = max(1, _MAX_COMPARED // (width * width))
-    for first in range(0, len(flat), step):
-        block = flat[first : first + step]
-        # argmax of the comparison is the first entry that is equal
-        pattern[first : first + step] = (block[:, :, None] == block[:, None, :]).argmax(axis=2)
-    return pattern

@@ -20,17 +20,11 @@ from nadi.launching.progress import NoProgress, Progress
 from nadi.pdes import COUNTERS, LINK_COLUMNS, KeptRows, Settings
 from nadi.pdes.wire import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes
 from nadi.simulation.assembly import engine_inputs
-from nadi.simulation.closed_forms.advancing.equivalence import (
-    ClassProgram,
-    TracePeers,
-    classes_of,
-    lay_out,
-    pairs_of,
-    ranges,
-)
+from nadi.simulation.closed_forms.advancing import equivalence
+from nadi.simulation.closed_forms.advancing.equivalence import ClassProgram
 from nadi.simulation.closed_forms.advancing.run import ClassTimes, compile_closed_form, digests_of, run_closed_form
 from nadi.simulation.closed_forms.costs import ClosedFormCosts, CollectiveCosts
-from nadi.topologies import Graph, TableRouting
+from nadi.topologies import Graph
 from nadi.workload import CollectiveSettings, Program
 from nadi.workload.collectives.schedules import Schedules
 from nadi.workload.node_kinds import SEND
@@ -66,7 +60,7 @@ def laid_out(
         job_slowdowns: Slowdowns of computation during collectives, by job (`pdes.Settings`).
     """
     program = _with_shared_traces(program)
-    pairs = pairs_of(program)
+    pairs = equivalence.pairs_of(program)
     used = np.unique(program.slot_group)
     members = np.split(program.group_member, program.group_ptr[1:-1])
     groups = np.zeros(len(members), np.int64)
@@ -79,8 +73,8 @@ def laid_out(
         # NPUs are alike only if they also begin together and slow down alike
         columns = np.stack([paces, program.begins_ps, slowdowns])
         paces = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
-    classes = classes_of(program, pairs, groups, ways, paces)
-    return lay_out(program, classes, pairs, groups, ways, _ports(graph, pairs, ways))
+    classes = equivalence.classes_of(program, pairs, groups, ways, paces)
+    return equivalence.lay_out(program, classes, pairs, groups, ways, _ports(graph, pairs, ways))
 
 
 def _paces(num_npus: int, npu_faults: Sequence[pdes.NpuFault]) -> Int64:
@@ -162,7 +156,7 @@ def run(
     rows = np.zeros(graph.npus, np.int64)
     # int64[npus], rows of each NPU in the results: 0 for those that the example of their class represents
     rows[kept] = rows_of_class[classes.class_of_npu[kept]]
-    kept_rows = ranges(times.row_ptr[classes.class_of_npu[kept]], rows[kept])
+    kept_rows = equivalence.ranges(times.row_ptr[classes.class_of_npu[kept]], rows[kept])
     groups = np.arange(len(classes.class_of_group), dtype=np.int32)
     used = classes.class_of_group >= 0
     groups[used] = classes.group_example[classes.class_of_group[used]]
@@ -189,7 +183,7 @@ def run(
     )
 
 
-def _ports(graph: Graph, pairs: TracePeers, path_numbers: Int64) -> Int32:
+def _ports(graph: Graph, pairs: equivalence.TracePeers, path_numbers: Int64) -> Int32:
     """Return int64[k], the NPU's port to each peer by first use; path_numbers: int64[k], equal for equal paths."""
     _, first, index = np.unique(path_numbers, return_index=True, return_inverse=True)
     by_source = np.argsort(graph.link_src, kind="stable")
@@ -216,7 +210,7 @@ def _flows(by_class: ClassProgram, times: ClassTimes, *, record: bool) -> dict[s
     counts = np.diff(by_class.send_ptr)[classes.class_of_npu] if record else np.zeros(program.npus, np.int64)
     src = np.repeat(np.arange(program.npus), counts)
     of_class = classes.class_of_npu[src]
-    at = ranges(by_class.send_ptr[classes.class_of_npu], counts)
+    at = equivalence.ranges(by_class.send_ptr[classes.class_of_npu], counts)
     is_send = np.flatnonzero(program.node_kind == SEND)
     # index of each trace's first send among all
     first = np.searchsorted(is_send, program.trace_ptr[:-1])
@@ -352,13 +346,4 @@ def sent_by_ports(graph: Graph, program: Program, settings: Settings) -> SentByP
 
 def _shares_nvswitch(graph: Graph, src: Int64, dst: Int64) -> NDArray[np.bool_]:
     """Return bool[p], True if one NVSwitch connects both NPUs of a pair."""
-    if not isinstance(graph.routing, TableRouting):
-        return np.zeros(len(src), np.bool_)
-    home = graph.routing.home
-    is_nvswitch = (graph.node_kind[graph.routing.home_node[home]] == NVSWITCH_KIND) & (home >= 0)
-    shares = np.zeros(len(src), np.bool_)
-    # an NPU may have several homes: each one of the sender is compared with all of the receiver
-    for column in range(home.shape[1]):
-        meets = (home[src, column][:, None] == home[dst]).any(axis=1)
-        shares |= meets & is_nvswitch[src, column]
-    return shares
+    return graph.routing.meets_at(src, dst, graph.node_kind == NVSWITCH_KIND)

@@ -17,13 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi import partition
 from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.pdes import Settings
 from nadi.pdes.wire import FLIT_BYTES, LINE_BYTES, PER_LINE_BYTES, is_framed, window_packets
 from nadi.simulation.assembly import engine_inputs
-from nadi.topologies import RING, DimensionRouting, Graph, TableRouting
+from nadi.topologies import Graph
 from nadi.workload import Program
 from nadi.workload.program.traffic import Traffic, traffic
 
@@ -105,13 +104,8 @@ def _node_labels(graph: Graph) -> list[Int64]:
     np.maximum.at(last_host, switch, of_host)
     host[graph.npus :] = np.where(first_host == last_host, last_host, _OUTSIDE)[graph.npus :]
     labels += [host, graph.pod.astype(np.int64)]
-    if isinstance(graph.routing, TableRouting):
-        leaf = own.copy()
-        # an NPU with one first switch forms a set with it; one with several NICs is a set of its own
-        alone = (graph.routing.home >= 0).sum(axis=1) == 1
-        leaf[: graph.npus] = np.where(alone, graph.routing.home_node[graph.routing.home[:, 0]], own[: graph.npus])
-        labels.append(leaf)
-    return labels
+    leaves = graph.routing.leaves(graph)
+    return labels if leaves is None else [*labels, leaves]
 
 
 def _bound_at_labels(graph: Graph, settings: Settings, label_of_node: Int64, load: _Load) -> float:
@@ -137,59 +131,15 @@ def _bound_at_ports(graph: Graph, settings: Settings, load: _Load) -> float:
     The traffic of a pair counts at the set of ports that it must take out of its NPU or into the other; with
     dimension-ordered routing it counts at all sets of links on its path.
     """
-    routing = graph.routing
     blocks = [slice(begin, begin + _BLOCK_PAIRS) for begin in range(0, len(load.src), _BLOCK_PAIRS)]
-    parts = [_Load(load.src[b], load.dst[b], load.amount[:, b]) for b in blocks]
-    if isinstance(routing, DimensionRouting):
-        return _bound_by_dimension(graph, settings, routing, parts)
-    homes = routing.home.shape[1]
-    size = graph.npus * homes
-    out, into = (np.zeros((len(load.amount), size)) for _ in range(2))
-    for part in parts:
-        here, there = routing.home[part.src], routing.home[part.dst]
-        row = routing.row[routing.home_node[here]]
-        # int64[pairs, homes of src, homes of dst]; `first` and `last` are the only column by which shortest paths leave
-        # and arrive. Pairs with a choice (-1) count at no port, which keeps the bound a bound.
-        hops = routing.hops[row[:, :, None], there[:, None, :]].astype(np.int64)
-        hops[(here < 0)[:, :, None] | (there < 0)[:, None, :]] = np.iinfo(np.int64).max
-        nearest = hops == hops.min(axis=(1, 2), keepdims=True)
-        first, last = _only(nearest.any(axis=2)), _only(nearest.any(axis=1))
-        for ends, column, sums in ((part.src, first, out), (part.dst, last, into)):
-            known = np.flatnonzero(column >= 0)
-            np.add(sums, _summed(ends[known] * homes + column[known], part.amount[:, known], size), out=sums)
+    routing = graph.routing
+    parts = [routing.certain_loads(graph, load.src[b], load.dst[b], load.amount[:, b]) for b in blocks]
     most = 0.0
-    for sums, npu_end, switch_end in ((out, graph.link_src, graph.link_dst), (into, graph.link_dst, graph.link_src)):
-        links = np.flatnonzero((npu_end < graph.npus) & (switch_end >= graph.npus))
-        home = routing.home_node[routing.home[npu_end[links]]] == switch_end[links][:, None]
-        column = (home & (routing.home[npu_end[links]] >= 0)).argmax(axis=1)
-        sets = _sets(graph, settings, links, npu_end[links].astype(np.int64) * homes + column, size)
-        most = max(most, _longest_ps(sets, sums))
+    for ends in zip(*parts, strict=True):
+        links, set_of_link, first = ends[0]
+        sums = np.sum([amounts for _, _, amounts in ends], axis=0)
+        most = max(most, _longest_ps(_sets(graph, settings, links, set_of_link, first.shape[1]), sums))
     return most
-
-
-def _only(is_possible: NDArray[np.bool_]) -> Int64:
-    """Return int64[p], the column of the only True in each row of bool[p, columns]; -1 = several are True."""
-    return np.where(is_possible.sum(axis=1) == 1, is_possible.argmax(axis=1), -1)
-
-
-def _bound_by_dimension(graph: Graph, settings: Settings, routing: DimensionRouting, blocks: list[_Load]) -> float:
-    """Return the longest picoseconds of equal links for blocks of traffic, without pairs that have two paths."""
-    count = len(routing.set_ptr) - 1
-    sums = np.zeros((len(blocks[0].amount), count))
-    of_set = np.repeat(np.arange(count), np.diff(routing.set_ptr))
-    sizes = np.diff(routing.set_ptr)
-    for part in blocks:
-        tied = np.zeros(len(part.src), np.bool_)
-        for d, size in enumerate(routing.sizes.tolist()):
-            ahead = (routing.digit[part.dst, d].astype(np.int64) - routing.digit[part.src, d]) % size
-            # half-way round a ring both directions are shortest, so neither must carry the traffic
-            tied |= (routing.mode[0, d] == RING) & (size > 2) & (2 * ahead == size)
-        sure = np.flatnonzero(~tied)
-        ends = part.src[sure], part.dst[sure]
-        loads = (partition.link_loads(graph, *ends, values[sure]) for values in part.amount)
-        # link_loads divides a load equally among parallel links: that of the first, times their number, is the set's
-        sums += [of_link[routing.set_link[routing.set_ptr[:-1]]] * sizes for of_link in loads]
-    return _longest_ps(_sets(graph, settings, routing.set_link, of_set, count), sums)
 
 
 def _sets(graph: Graph, settings: Settings, links: NDArray[np.integer], set_of_link: Int64, num_sets: int) -> _LinkSets:

@@ -18,16 +18,14 @@ from nadi.insight.node_times import bandwidths_Bps, utilisation
 from nadi.launching.progress import NoProgress, Progress, duration_text
 from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation.assembly.partitioning import owner_by_traffic
-from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks
-from nadi.simulation.assembly.resource_checks import work as work_of
+from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks, work as work_of
 from nadi.simulation.closed_forms import SWEEP_EFFORT, ClosedForm, CollectiveCosts, closed_form
 from nadi.simulation.mixed_fidelity import coupled_collectives, coupled_schedules
 from nadi.simulation.run import run_program
 from nadi.studies.collectives.link_bound import link_bound_ps
 from nadi.topologies import NVSWITCH, Graph
 from nadi.workload import KINDS, CollectiveSettings, Program, WorkloadError
-from nadi.workload.collectives import UNEVEN, defaults_on, is_timed_alone, uneven_algorithms
-from nadi.workload.collectives import choose as choose_algorithm
+from nadi.workload.collectives import UNEVEN, choose as choose_algorithm, defaults_on, is_timed_alone, uneven_algorithms
 from nadi.workload.collectives.nccl.generations import generations
 from nadi.workload.program import switches_of
 from nadi.workload.shape import shape_of

@@ -22,16 +22,9 @@ from nadi.launching.ending import EndedBySignalError, Interrupts
 from nadi.launching.installation import source_hash
 from nadi.launching.progress import NoProgress, Progress
 from nadi.pdes.fidelity import FLUID, REFERENCE
+from nadi.studies.planner import step as steps
 from nadi.studies.planner.search import FoundPlans, PlanSearch, ProgressFile, RankedPlan, axes_text, best_plans
 from nadi.studies.planner.space import DEFAULT_RESERVE, Candidate, MemoryReserve, PlanSpace, candidates
-from nadi.studies.planner.step import (
-    FlowStepTime,
-    PacketStepTime,
-    TargetMachine,
-    flow_step_time,
-    packet_step_time,
-    target_machine,
-)
 from nadi.topologies import clusters
 from nadi.topologies.clusters import Cluster
 from nadi.workload.compute import IN_STEPS, ComputeTimes, Gpu, find_gpu
@@ -75,7 +68,7 @@ class PlanRanking(NamedTuple):
     table: EnergyTable  # powers and prices
     # plans in ascending order of time per token; those that flows have timed first, in ascending order of that time
     rows: list[RankedPlan]
-    confirmed: list[PacketStepTime] | list[FlowStepTime]  # step times with contention of the first rows
+    confirmed: list[steps.PacketStepTime] | list[steps.FlowStepTime]  # step times with contention of the first rows
     valid: int  # number of plans that keep the rules and the constraints
     too_large: int  # number of valid plans that do not fit in memory
     skipped: int  # number of plans without a row, because their lower bound exceeds the time of the n-th best plan
@@ -99,7 +92,7 @@ def rank_plans(request: PlanRequest, progress: Progress | NoProgress, file: Prog
     memory_bytes = gpu.memory_bytes
     reserve_bytes = request.reserve.bytes_of(memory_bytes, gpu.name)
     plan_bytes = memory_bytes - reserve_bytes
-    machine = target_machine(
+    machine = steps.target_machine(
         request.cluster, request.gpus, ComputeTimes(gpu, pace=IN_STEPS.among(request.gpus)), request.fabric
     )
     known = machine.for_rules
@@ -115,7 +108,7 @@ def rank_plans(request: PlanRequest, progress: Progress | NoProgress, file: Prog
     found = FoundPlans(chosen, max(request.top, request.confirm))
     found.add_known(search, *file.search(_identity(request, machine, gpu, plan_bytes)))
     file.tell(progress, len(chosen))
-    confirmed: list[PacketStepTime] | list[FlowStepTime] = []
+    confirmed: list[steps.PacketStepTime] | list[steps.FlowStepTime] = []
     stopped = None
     try:
         best_plans(found, search, request.workers, file, progress)
@@ -132,7 +125,7 @@ def rank_plans(request: PlanRequest, progress: Progress | NoProgress, file: Prog
     return PlanRanking(request, gpu.name, memory_bytes, reserve_bytes, table, rows, confirmed, *of_search)
 
 
-def _identity(request: PlanRequest, machine: TargetMachine, gpu: Gpu, plan_bytes: int) -> str:
+def _identity(request: PlanRequest, machine: steps.TargetMachine, gpu: Gpu, plan_bytes: int) -> str:
     """Return a text that differs for requests whose candidates or step times may differ."""
     graph = hashlib.sha256()
     for name, column in vars(machine.graph).items():
@@ -151,19 +144,20 @@ def _identity(request: PlanRequest, machine: TargetMachine, gpu: Gpu, plan_bytes
 
 
 def _confirmed(
-    request: PlanRequest, machine: TargetMachine, rows: list[RankedPlan], progress: Progress | NoProgress
-) -> tuple[list[RankedPlan], list[PacketStepTime] | list[FlowStepTime]]:
+    request: PlanRequest, machine: steps.TargetMachine, rows: list[RankedPlan], progress: Progress | NoProgress
+) -> tuple[list[RankedPlan], list[steps.PacketStepTime] | list[steps.FlowStepTime]]:
     """Return the ranked plans, and the step times with contention of the first of them."""
     checked = rows[: request.confirm]
     of_all = request.cluster, machine, request.model
     if request.confirm_by != FLUID:
         return rows, [
-            packet_step_time(*of_all, row.candidate.plan, request.framework, row.step, progress) for row in checked
+            steps.packet_step_time(*of_all, row.candidate.plan, request.framework, row.step, progress)
+            for row in checked
         ]
     timed = []
     for done, row in enumerate(checked, 1):
         progress.begin(f"{done} of {len(checked)} plans by flows: {axes_text(row.candidate.plan)}")
-        timed.append((flow_step_time(*of_all, row.candidate.plan, request.framework), row))
+        timed.append((steps.flow_step_time(*of_all, row.candidate.plan, request.framework), row))
     timed.sort(key=lambda pair: pair[0].step_ps / pair[1].bounded.tokens)
     return [*(row for _, row in timed), *rows[request.confirm :]], [step for step, _ in timed]
 

@@ -21,19 +21,8 @@ from numpy.typing import NDArray
 from nadi.studies.planner.step import TargetMachine, on_target, with_micro_batches
 from nadi.topologies import NVSWITCH, Graph
 from nadi.workload.collectives.schedules import KeptResults
+from nadi.workload.generators import training
 from nadi.workload.generators.models import Model
-from nadi.workload.generators.training import (
-    Chunk,
-    Compute,
-    GroupCollective,
-    Items,
-    ParallelPlan,
-    chunks,
-    copied_groups,
-    micro_batches,
-    pipeline_of,
-    stage_size,
-)
 from nadi.workload.generators.training.rules import Framework
 from nadi.workload.generators.training.stage import passes_of_chunk
 from nadi.workload.kinds import KIND_OF_COMM_TYPE, KINDS
@@ -44,13 +33,13 @@ _SHARED = frozenset({"all-gather", "reduce-scatter", "all-to-all"})
 _WHOLE = frozenset({"all-reduce"})  # kinds of which a member sends the whole buffer
 _OF_PIPELINE = frozenset({"pp", "vpp", "dp", "global_batch", "uneven", "schedule"})
 """Fields of a plan that do not change the operators and collectives of a layer for one micro-batch."""
-_LAYER_FIELDS = tuple(name for name in ParallelPlan.model_fields if name not in _OF_PIPELINE)
+_LAYER_FIELDS = tuple(name for name in training.ParallelPlan.model_fields if name not in _OF_PIPELINE)
 _KEPT_BYTES = 16 << 20  # maximum memory of what a search keeps
 _LAYER_BYTES, _NUMBER_BYTES = 32768, 512  # bytes of an entry: layers of a plan, a number
 _ROUNDS = 3  # micro-batches per stage after which further ones add the same passes
 
 
-def layer_groups(plan: ParallelPlan) -> dict[str, tuple[int, int]]:
+def layer_groups(plan: training.ParallelPlan) -> dict[str, tuple[int, int]]:
     """Return the families of groups of a layer's collectives: number of members, and distance of their numbers.
 
     Args:
@@ -114,11 +103,11 @@ class QuickBounds:
         # A layer of each kind, by experts and window, and both ends of the model
         self._kind_of_layer = [(model.has_experts(number), model.window_of(number)) for number in range(model.layers)]
         self._examples = {self._kind_of_layer[number]: number for number in reversed(range(model.layers))}
-        layers = [Chunk(range(n, n + 1), -1, is_first=False, is_last=False) for n in self._examples.values()]
-        self._kinds = [*layers, *(Chunk(range(0), -1, is_first=end == 0, is_last=end == 1) for end in (0, 1))]
+        layers = [training.Chunk(range(n, n + 1), -1, is_first=False, is_last=False) for n in self._examples.values()]
+        self._kinds = [*layers, *(training.Chunk(range(0), -1, is_first=end == 0, is_last=end == 1) for end in (0, 1))]
         self._kept = KeptResults(_KEPT_BYTES)
 
-    def bound_ps(self, plan: ParallelPlan) -> float:
+    def bound_ps(self, plan: training.ParallelPlan) -> float:
         """Return a minimum step time of a settled plan in ps, 0 if its stages are too unlike for this bound.
 
         Args:
@@ -147,45 +136,47 @@ class QuickBounds:
             return float(whole_ps.max())
         # Gradients of weights may come after the last send
         later_ps = backward.chain - backward.data
-        short = replace(pipeline_of(plan), micro_batches=plan.pp)
+        short = replace(training.pipeline_of(plan), micro_batches=plan.pp)
         is_later = bool(plan.defer_embedding_wgrad or plan.overlap_ep) or any(work.is_split for work in short.order(0))
-        to_last_send_ps = whole_ps - is_later * micro_batches(plan) * later_ps.sum(axis=1)
+        to_last_send_ps = whole_ps - is_later * training.micro_batches(plan) * later_ps.sum(axis=1)
         last_ps = backward.chain - is_later * later_ps
         # sums over the earlier stages
         fill_ps, drain_ps = (np.cumsum(column[:, 0]) - column[:, 0] for column in (forward.chain, last_ps))
         return float(max((fill_ps + whole_ps).max(), (fill_ps + to_last_send_ps + drain_ps).max()))
 
-    def _numbers_of_kinds(self, plan: ParallelPlan) -> NDArray[np.int64]:
+    def _numbers_of_kinds(self, plan: training.ParallelPlan) -> NDArray[np.int64]:
         """Return int64[stages, chunks, kinds]: the number of layers of each kind, and of ends of the model."""
         numbers = []
-        for of_chunks in chunks(self._model, plan):
+        for of_chunks in training.chunks(self._model, plan):
             layers = [self._kind_of_layer[chunk.layers.start : chunk.layers.stop] for chunk in of_chunks]
             ends = [(chunk.is_first, chunk.is_last) for chunk in of_chunks]
             rows = zip(layers, ends, strict=True)
             numbers.append([[*map(own.count, self._examples), *own_ends] for own, own_ends in rows])
         return np.array(numbers, np.int64)
 
-    def _layers(self, plan: ParallelPlan) -> list[_LayerSteps]:
+    def _layers(self, plan: training.ParallelPlan) -> list[_LayerSteps]:
         """Return what each kind of layer and each end of the model does for one micro-batch."""
         of_kinds = (passes_of_chunk(self._model, plan, kind) for kind in self._kinds)
         return [(self._steps(plan, forward), self._steps(plan, backward)) for forward, backward in of_kinds]
 
-    def _steps(self, plan: ParallelPlan, items: Items) -> list[_Step]:
+    def _steps(self, plan: training.ParallelPlan, items: training.Items) -> list[_Step]:
         """Return the operators and collectives of a pass; other items take no time in this bound."""
-        copied, settings = copied_groups(self._framework, plan), self._machine.collectives
+        copied, settings = training.copied_groups(self._framework, plan), self._machine.collectives
         groups, times = layer_groups(plan), self._machine.compute.times
         steps = []
         for item in items:
-            if isinstance(item, Compute) and not item.on_host_micros and times is not None:
+            if isinstance(item, training.Compute) and not item.on_host_micros and times is not None:
                 steps.append(_Step(times.sum_ps(item.operators), ("", ""), 0, item.weights, "", item.needs))
-            elif isinstance(item, GroupCollective) and item.family in groups and item.family not in copied:
+            elif isinstance(item, training.GroupCollective) and item.family in groups and item.family not in copied:
                 kind = int(KIND_OF_COMM_TYPE[item.kind])
                 factor = int(settings.buffer_factor(np.array([groups[item.family][0]]))[kind, 0])
                 size = 0 if item.splits[0] else item.bytes * factor
                 steps.append(_Step(0, (item.family, KINDS[kind]), size, item.weights, item.key, item.needs))
         return steps
 
-    def _ps_per_byte(self, plan: ParallelPlan, names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], float]:
+    def _ps_per_byte(
+        self, plan: training.ParallelPlan, names: Iterable[tuple[str, str]]
+    ) -> dict[tuple[str, str], float]:
         """Return the minimum time per byte of a buffer, by family and kind of collective; 0 for operators."""
         groups, found = layer_groups(plan) | {"": (1, 1)}, {}
         for family, kind in names:
@@ -193,16 +184,16 @@ class QuickBounds:
             shared = (count - 1) / count * (kind in _SHARED) + (kind in _WHOLE) * (count > 1)
             found[family, kind] = shared * _PS_PER_BYTE / self._rate_bps
             if kind == "all-to-all" and self._leaving_bps:
-                place = count, distance, stage_size(plan), plan.pp
+                place = count, distance, training.stage_size(plan), plan.pp
                 share = self._kept.get(place, partial(self._leaving_share, *place), lambda _: _NUMBER_BYTES)
                 found[family, kind] = max(found[family, kind], share * _PS_PER_BYTE / self._leaving_bps)
         return found
 
-    def _passes(self, plan: ParallelPlan) -> _Passes:
+    def _passes(self, plan: training.ParallelPlan) -> _Passes:
         """Return the numbers of passes of a plan; those of many micro-batches follow from two smaller numbers."""
-        count, few, more = micro_batches(plan), _ROUNDS * plan.pp, (_ROUNDS + 1) * plan.pp
+        count, few, more = training.micro_batches(plan), _ROUNDS * plan.pp, (_ROUNDS + 1) * plan.pp
         if not plan.overlap_ep:
-            shape = plan.pp, pipeline_of(plan).chunks
+            shape = plan.pp, training.pipeline_of(plan).chunks
             return _Passes(np.full(shape, float(count)), np.full(shape, float(count)), np.zeros((*shape, 1)))
         pipeline = plan.pipeline_schedule, plan.pp, plan.vpp
 
@@ -264,9 +255,9 @@ def _times_ps(steps: Iterable[_Step], ps_per_byte: dict[tuple[str, str], float])
     return computed_ps, chain_ps, chain_ps - later_ps
 
 
-def _counted(plan: ParallelPlan) -> _Passes:
+def _counted(plan: training.ParallelPlan) -> _Passes:
     """Return the numbers of passes of a plan, counted in the order of each stage."""
-    pipeline = pipeline_of(plan)
+    pipeline = training.pipeline_of(plan)
     shape = plan.pp, pipeline.chunks
     passes = _Passes(np.zeros(shape), np.zeros(shape), np.zeros((*shape, pipeline.chunks)))
     for stage in range(plan.pp):

@@ -31,18 +31,9 @@ from nadi.inputs.units import format_bytes, parse_bytes_within, short
 from nadi.studies.planner.quick_bound import layer_groups
 from nadi.studies.planner.step import TargetMachine, deferring_rounds, on_target, with_micro_batches
 from nadi.workload import WorkloadError
+from nadi.workload.generators import training
 from nadi.workload.generators.memory import peak_bytes
 from nadi.workload.generators.models import Model
-from nadi.workload.generators.training import (
-    Chunk,
-    ParallelPlan,
-    chunks,
-    copied_groups,
-    micro_batches,
-    recompute_options,
-    rules,
-    stage_size,
-)
 from nadi.workload.generators.training.rules import ANY_MACHINE, Framework
 from nadi.workload.generators.training.stage import Stage
 from nadi.workload.kinds import KIND_OF_COMM_TYPE, KINDS
@@ -68,15 +59,17 @@ class PlanSpace:
     # maximum tensor parallelism unless the user fixed it, because tensor parallelism across hosts is slow
     gpus_per_host: int
     memory_bytes: int  # GPU memory in bytes that plans may use: capacity minus the reserve
-    base: ParallelPlan  # user's constraints: each field that was given (`model_fields_set`) holds for every plan
-    framework: rules.Framework = "megatron"  # framework whose rules every plan must keep
-    machine: rules.TrainingMachine = ANY_MACHINE  # what of the machine decides keys that the user left open
+    # user's constraints: each field that was given (`model_fields_set`) holds for every plan
+    base: training.ParallelPlan
+    framework: training.rules.Framework = "megatron"  # framework whose rules every plan must keep
+    machine: training.rules.TrainingMachine = ANY_MACHINE  # what of the machine decides keys that the user left open
 
 
 class Candidate(NamedTuple):
     """A plan that keeps the framework's rules and the user's constraints."""
 
-    plan: ParallelPlan  # settled plan; its recomputation is the fixed mode, else the lightest mode that fits, else full
+    # settled plan; its recomputation is the fixed mode, else the lightest mode that fits, else full
+    plan: training.ParallelPlan
     peak_bytes: int  # peak memory in bytes of the fullest GPU
     fits: bool  # whether the peak is within the memory of the space
 
@@ -90,9 +83,9 @@ def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
     """
     has_valid, complaint = False, ""
     for plan in _factorisations(model, space):
-        open_plan = rules.settle(model, plan, space.framework)
-        settled = rules.on_machine(model, open_plan, space.framework, space.machine)
-        broken = rules.first_broken(model, settled, space.framework) or _dropped(space.base, settled)
+        open_plan = training.rules.settle(model, plan, space.framework)
+        settled = training.rules.on_machine(model, open_plan, space.framework, space.machine)
+        broken = training.rules.first_broken(model, settled, space.framework) or _dropped(space.base, settled)
         if not broken:
             has_valid = True
             yield _lightest(model, open_plan, space)
@@ -103,12 +96,14 @@ def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
         raise WorkloadError(f"{model.name} on {space.gpus} GPUs{constraints}: no plan is valid; {why}")
 
 
-def _lightest(model: Model, plan: ParallelPlan, space: PlanSpace) -> Candidate:
+def _lightest(model: Model, plan: training.ParallelPlan, space: PlanSpace) -> Candidate:
     """Return the settled plan with the fixed recomputation, else with the lightest mode that fits in memory."""
-    for recompute in _open_or_fixed(space.base, "recompute", recompute_options(model, space.framework)):
+    for recompute in _open_or_fixed(space.base, "recompute", training.recompute_options(model, space.framework)):
         # Keys of the machine may depend on the recomputation, which keys that the user fixed may exclude
-        own = rules.on_machine(model, plan.model_copy(update={"recompute": recompute}), space.framework, space.machine)
-        if rules.first_broken(model, own, space.framework):
+        own = training.rules.on_machine(
+            model, plan.model_copy(update={"recompute": recompute}), space.framework, space.machine
+        )
+        if training.rules.first_broken(model, own, space.framework):
             continue
         candidate = Candidate(own, peak := peak_bytes(model, own, space.framework), fits=peak <= space.memory_bytes)
         if candidate.fits:
@@ -116,7 +111,7 @@ def _lightest(model: Model, plan: ParallelPlan, space: PlanSpace) -> Candidate:
     return candidate
 
 
-def _factorisations(model: Model, space: PlanSpace) -> Iterator[ParallelPlan]:
+def _factorisations(model: Model, space: PlanSpace) -> Iterator[training.ParallelPlan]:
     """Yield a plan for every factorisation of the GPUs that has the values of the fixed axes; plans may break rules."""
     base, gpus = space.base, space.gpus
     sequence = base.sequence or model.sequence
@@ -143,21 +138,23 @@ def _factorisations(model: Model, space: PlanSpace) -> Iterator[ParallelPlan]:
                             yield base.model_copy(update={**axes, **chunked})
 
 
-def _open_or_fixed(constraints: ParallelPlan, field_name: str, open_values: Sequence[_Value]) -> Sequence[_Value]:
+def _open_or_fixed(
+    constraints: training.ParallelPlan, field_name: str, open_values: Sequence[_Value]
+) -> Sequence[_Value]:
     """Return the fixed value of a field as the only option, else all open values."""
     return (getattr(constraints, field_name),) if field_name in constraints.model_fields_set else open_values
 
 
-def _unless_fixed(constraints: ParallelPlan, field_name: str, value: object) -> dict[str, object]:
+def _unless_fixed(constraints: training.ParallelPlan, field_name: str, value: object) -> dict[str, object]:
     """Return the planner's choice of a field, or nothing if the user fixed the field."""
     return {} if field_name in constraints.model_fields_set else {field_name: value}
 
 
-def _dropped(constraints: ParallelPlan, plan: ParallelPlan) -> str:
+def _dropped(constraints: training.ParallelPlan, plan: training.ParallelPlan) -> str:
     """Return a message for the first of the constraints that a settled plan does not keep; "" if it keeps all."""
-    for field in ParallelPlan.model_fields:
+    for field in training.ParallelPlan.model_fields:
         expected, actual = getattr(constraints, field), getattr(plan, field)
-        if field in constraints.model_fields_set and not rules.is_open(field, expected) and actual != expected:
+        if field in constraints.model_fields_set and not training.rules.is_open(field, expected) and actual != expected:
             return f"{field} would be {actual}, expected {expected} as in --plan"
     return ""
 
@@ -212,7 +209,7 @@ class StageTimes(NamedTuple):
     last_pass_ps: int  # time from the last receive to the end of the last pass
 
 
-def bound_ps(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: Framework) -> float:
+def bound_ps(machine: TargetMachine, model: Model, plan: training.ParallelPlan, framework: Framework) -> float:
     """Return the minimum step time of a settled plan in ps.
 
     As the step time itself, the bound of a step with many micro-batches is extrapolated from two shorter steps. They
@@ -227,7 +224,7 @@ def bound_ps(machine: TargetMachine, model: Model, plan: ParallelPlan, framework
     plan = on_target(machine, model, plan, framework)
     rounds = 1 + deferring_rounds(plan) + plan.is_mirrored
     short, longer = rounds * plan.pp, (rounds + 1) * plan.pp
-    count = micro_batches(plan)
+    count = training.micro_batches(plan)
     stages: dict[tuple[object, ...], Stage] = {}
     if count <= longer:
         return float(_bounds_ps(machine, model, plan, framework, stages).max())
@@ -240,7 +237,7 @@ def bound_ps(machine: TargetMachine, model: Model, plan: ParallelPlan, framework
 def _bounds_ps(
     machine: TargetMachine,
     model: Model,
-    plan: ParallelPlan,
+    plan: training.ParallelPlan,
     framework: Framework,
     generators: dict[tuple[object, ...], Stage],
 ) -> NDArray[np.int64]:
@@ -248,10 +245,10 @@ def _bounds_ps(
     # generators: those of plans that differ in the global batch only, by kind of stage; new ones are added.
     times: dict[tuple[object, ...], StageTimes] = {}
     of_stage = []
-    for stage, of_chunks in enumerate(chunks(model, plan)):
+    for stage, of_chunks in enumerate(training.chunks(model, plan)):
         key = _kind_of_stage(model, plan, stage, of_chunks)
         if key not in times:
-            npu = stage * stage_size(plan)
+            npu = stage * training.stage_size(plan)
             if key not in generators:
                 generators[key] = Stage(model, plan, framework, npu)
             view = TraceView(generators[key].table(plan.global_batch))
@@ -267,7 +264,9 @@ def _bounds_ps(
     return np.stack([fill_ps + whole_ps, fill_ps + to_last_send_ps + drain_ps])
 
 
-def _kind_of_stage(model: Model, plan: ParallelPlan, stage: int, of_chunks: Sequence[Chunk]) -> tuple[object, ...]:
+def _kind_of_stage(
+    model: Model, plan: training.ParallelPlan, stage: int, of_chunks: Sequence[training.Chunk]
+) -> tuple[object, ...]:
     """Return a key that is equal for stages of the same computation; of_chunks: chunks of the stage."""
     if plan.imbalance:  # the layers differ
         return (stage,)
@@ -280,11 +279,11 @@ def _kind_of_stage(model: Model, plan: ParallelPlan, stage: int, of_chunks: Sequ
 
 
 def _collectives_ps(
-    view: TraceView, machine: TargetMachine, plan: ParallelPlan, framework: Framework, npu: int
+    view: TraceView, machine: TargetMachine, plan: training.ParallelPlan, framework: Framework, npu: int
 ) -> Int64:
     """Return int64[n], time of each node that is a collective of a layer, 0 for others; npu: first NPU of its stage."""
     groups = layer_groups(plan)
-    table, copied = view.table, copied_groups(framework, plan)
+    table, copied = view.table, training.copied_groups(framework, plan)
     is_even = (view.kind == COLLECTIVE) & (table.in_split_size == 0) & (table.out_split_size == 0)
     time_ps = np.zeros(len(table), np.int64)
     rows = np.flatnonzero(is_even)

@@ -40,15 +40,8 @@ from nadi.topologies.clusters import Cluster
 from nadi.workload import CollectiveSettings, ComputeModel, Program
 from nadi.workload.collectives import defaults_on
 from nadi.workload.compute import ComputeTimes
+from nadi.workload.generators import training
 from nadi.workload.generators.models import Model
-from nadi.workload.generators.training import (
-    ParallelPlan,
-    channels_on,
-    compute_slowdown,
-    held_sms,
-    products_leave_sms,
-    rules,
-)
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.stage import Stage
 from nadi.workload.trace_sets import Families, TraceSet
@@ -68,9 +61,9 @@ class TargetMachine:
     channels: int = 0  # number of NCCL channels, each occupying one SM while a collective runs
 
     @cached_property
-    def for_rules(self) -> rules.TrainingMachine:
+    def for_rules(self) -> training.rules.TrainingMachine:
         """What of the machine decides keys of plans that users left open."""
-        return rules.machine_of(self.graph, self.compute.times.gpu if self.compute.times else None)
+        return training.rules.machine_of(self.graph, self.compute.times.gpu if self.compute.times else None)
 
 
 def target_machine(
@@ -94,10 +87,14 @@ def target_machine(
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
     collectives = CollectiveSettings(defaults_on(graph) | cluster.collectives)
     costs = CollectiveCosts(graph, settings, PLANNER_EFFORT)
-    return TargetMachine(graph, settings, collectives, ComputeModel(times=operator_times), costs, channels_on(graph))
+    return TargetMachine(
+        graph, settings, collectives, ComputeModel(times=operator_times), costs, training.channels_on(graph)
+    )
 
 
-def on_target(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> ParallelPlan:
+def on_target(
+    machine: TargetMachine, model: Model, plan: training.ParallelPlan, framework: training.rules.Framework
+) -> training.ParallelPlan:
     """Return a settled plan with the keys that its user left open and that depend on the machine.
 
     Args:
@@ -106,7 +103,7 @@ def on_target(machine: TargetMachine, model: Model, plan: ParallelPlan, framewor
         plan: The parallel plan, with all values settled.
         framework: The software whose overlap and schedules apply.
     """
-    return rules.on_machine(model, plan, framework, machine.for_rules)
+    return training.rules.on_machine(model, plan, framework, machine.for_rules)
 
 
 class EnergyUse(NamedTuple):
@@ -138,7 +135,12 @@ class StepTime(NamedTuple):
 
 
 def step_time(
-    machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework, *, exact: bool = False
+    machine: TargetMachine,
+    model: Model,
+    plan: training.ParallelPlan,
+    framework: training.rules.Framework,
+    *,
+    exact: bool = False,
 ) -> StepTime:
     """Return a settled plan's step time at closed forms.
 
@@ -169,7 +171,7 @@ def step_time(
     )
 
 
-def shorter_plans(plan: ParallelPlan) -> tuple[ParallelPlan, ParallelPlan, float] | None:
+def shorter_plans(plan: training.ParallelPlan) -> tuple[training.ParallelPlan, training.ParallelPlan, float] | None:
     """Return the plan with two smaller numbers of micro-batches, and a factor; None if the plan itself is short.
 
     The second step plus factor times the difference of both is the whole step.
@@ -184,7 +186,7 @@ def shorter_plans(plan: ParallelPlan) -> tuple[ParallelPlan, ParallelPlan, float
     return with_micro_batches(plan, short), with_micro_batches(plan, longer), factor
 
 
-def deferring_rounds(plan: ParallelPlan) -> int:
+def deferring_rounds(plan: training.ParallelPlan) -> int:
     """Return the rounds whose embedding gradients are deferred; short steps need further rounds after these.
 
     Args:
@@ -193,7 +195,7 @@ def deferring_rounds(plan: ParallelPlan) -> int:
     return -(-plan.defer_embedding_wgrad // plan.pp)
 
 
-def with_micro_batches(plan: ParallelPlan, num_micro_batches: int) -> ParallelPlan:
+def with_micro_batches(plan: training.ParallelPlan, num_micro_batches: int) -> training.ParallelPlan:
     """Return the plan with a global batch of `num_micro_batches` micro-batches.
 
     Args:
@@ -239,8 +241,8 @@ def run_closed_form(
 def _run(
     machine: TargetMachine,
     model: Model,
-    plan: ParallelPlan,
-    framework: rules.Framework,
+    plan: training.ParallelPlan,
+    framework: training.rules.Framework,
     generators: dict[int, Stage] | None = None,
 ) -> StepTime:
     """Simulate a whole step of a plan at closed forms, and return its time; generators: see `generate`."""
@@ -263,7 +265,7 @@ def _run(
     return StepTime(float(results.finish_time_ps), share_ps, use, is_whole=True)
 
 
-def slowdown(machine: TargetMachine, framework: rules.Framework, plan: ParallelPlan) -> float:
+def slowdown(machine: TargetMachine, framework: training.rules.Framework, plan: training.ParallelPlan) -> float:
     """Return the slowdown factor of computation while a collective runs on the same GPU.
 
     Args:
@@ -274,13 +276,13 @@ def slowdown(machine: TargetMachine, framework: rules.Framework, plan: ParallelP
     times = machine.compute.times
     if times is None:
         return 1.0
-    return compute_slowdown(
+    return training.compute_slowdown(
         framework,
         times.gpu,
         machine.channels,
         in_a_row=times.pace.in_a_row,
-        dispatch_sms=held_sms(plan),
-        leaves_sms=products_leave_sms(plan),
+        dispatch_sms=training.held_sms(plan),
+        leaves_sms=training.products_leave_sms(plan),
     )
 
 
@@ -295,7 +297,11 @@ class FlowStepTime(NamedTuple):
 
 
 def flow_step_time(
-    cluster: Cluster, machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework
+    cluster: Cluster,
+    machine: TargetMachine,
+    model: Model,
+    plan: training.ParallelPlan,
+    framework: training.rules.Framework,
 ) -> FlowStepTime:
     """Return the step time by flows of a settled plan on a machine of the cluster.
 
@@ -311,7 +317,7 @@ def flow_step_time(
     plan = on_target(machine, model, plan, framework)
     settings = replace(settings, compute_slowdown=slowdown(machine, framework, plan))
 
-    def step_ps(plan: ParallelPlan) -> int:
+    def step_ps(plan: training.ParallelPlan) -> int:
         program = program_of(machine, generate(model, plan, framework))
         coupled = coupled_collectives(program, machine.costs, machine.collectives)
         return run_program(machine.graph, program, replace(settings, coupled=coupled), NoProgress()).finish_time_ps
@@ -347,8 +353,8 @@ def packet_step_time(
     cluster: Cluster,
     machine: TargetMachine,
     model: Model,
-    plan: ParallelPlan,
-    framework: rules.Framework,
+    plan: training.ParallelPlan,
+    framework: training.rules.Framework,
     step: StepTime,
     progress: Progress | NoProgress,
 ) -> PacketStepTime:

@@ -106,6 +106,8 @@ class Gate(
         "packed", "own words of the discipline (pdes/network/disciplines), or of the arbitration", many=4, rest="same"
     )
     trimmed_turn = word("count", "trimmed packets sent since the last data packet, while data waited", rest="same")
+    limit_bytes = word("bytes", "bytes of a class that may wait, 0: a share of the free buffer", is_built=True)
+    is_last_hop = word("flag", "the port leads to an NPU", is_built=True)
 
 
 class VirtualLane(Row, words=8):
@@ -355,6 +357,30 @@ class Selective(Row, words=40):
     highest = word("sequence", "sender: highest packet that has arrived")
     checked = word("sequence", "sender: first packet not yet checked for loss")
     head_message = word("message", "receiver: list of messages whose last packet is here, by number, -1 none")
+    seen_packets = word("count", "sender: number of packets after `una` that have arrived")
+    recovery_seq = word("sequence", "sender: SLEEK's recovery ends when all packets before this one have arrived")
+    resent_seq = word("sequence", "sender: first packet that SLEEK's recovery has not sent again")
+
+
+class SendCredit(Row, words=4):
+    """Credit of a sending queue pair, parallel to `qp`: pdes/nic/receiver_credits.py."""
+
+    credit_bytes = word("bytes", "bytes that it may send; a packet may exceed them", rest="same")
+    granted_quanta = word("count", "credit that the receiver has granted since the beginning, in quanta")
+    speculates = word("flag", "the credit is what it began with, as the receiver has not answered yet", rest="same")
+    fresh_ps = word("time", "time from which it begins anew, if it sends nothing before", rest="future")
+
+
+class ReceiveCredit(Row, words=8):
+    """Credit that a receiving queue pair has granted, parallel to `rxqp`: pdes/nic/receiver_credits.py."""
+
+    w1 = word("packed", "packet word 1 of grants, without the size")
+    w2 = word("packet_word", "packet word 2 of grants")
+    granted_quanta = word("count", "credit that it has granted since the beginning, in quanta")
+    owed_quanta = word("count", "credit that its sender asks for beyond that; below 0, granted unasked", rest="same")
+    fresh_ps = word("time", "time from which what was granted unasked is forgotten", rest="future")
+    listed = word("flags", "lists of the NPU's pacer in which it is: 1 active, 2 idle", rest="same")
+    following = word("packed_local", "key of the next in each list, -1 none", many=2, begins=-1)
 
 
 class Receiver(Row):

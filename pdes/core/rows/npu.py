@@ -53,6 +53,28 @@ class Npu(
     job_begin_ps = word("time", "time at which its job starts", is_built=True)
 
 
+class CreditPacer(Row, words=24):
+    """An NPU's pacer of what its senders may send: pdes/nic/receiver_credits.py."""
+
+    ps_per_quantum = word("float", "ps per quantum of credit at the rate of its links", is_built=True)
+    head = word(
+        "packed_local", "key of the first receiving queue pair that asks; of the first idle one", many=2, begins=-1
+    )
+    tail = word("packed_local", "key of the last of each", many=2, begins=-1)
+    next_ps = word("time", "time of the next grant", rest="future")
+    is_set = word("flag", "an event of the NPU's own marks that time", rest="same")
+    cut = word("float", "oversubscribed control: share by which the rate is below that of the links", rest="same")
+    average = word("float", "average share of marked packets", rest="same")
+    increases = word("count", "intervals in which the rate has risen since it fell", rest="same")
+    packets = word("count", "data packets in this interval", rest="same")
+    marked = word("count", "marked ones", rest="same")
+    trimmed = word("count", "packets trimmed before the last hop", rest="same")
+    trimmed_last = word("count", "packets trimmed at the last hop", rest="same")
+    draws = word("count", "intervals since the control began", rest="same")
+    until_ps = word("time", "end of the interval", rest="future")
+    fresh_ps = word("time", "time from which the control begins anew, if nothing arrives before", rest="future")
+
+
 class System(Row, words=16):
     """An NPU's state in the system layer: pdes/npu/contention.py, pdes/npu/in_flight.py."""
 

@@ -97,11 +97,12 @@ class Counters(
     pause_frames = word("count", "pause frames, or frames that return credits, sent")
     trimmed_packets = word("count", "packets cut to their headers")
     congestion_notifications = word("count", "congestion notifications sent")
+    credit_packets = word("count", "grants and requests of credit sent")
 
 
 class Constants(
     Row,
-    words=88,
+    words=96,
 ):
     """Constants of a run."""
 
@@ -146,12 +147,19 @@ class Constants(
     resume_offset_bytes = word("bytes", "bytes below the threshold at which a pause ends")
     ecn = word("flag", "switches mark packets (ECN)")
     trim = word("flag", "switches that do not pause cut packets to their headers")
+    trimmed_bytes = word("bytes", "size of a trimmed packet on the wire")
+    trimmed_a_turn = word("count", "trimmed packets that a port sends per data packet while both wait")
+    ecn_last_hop = word("flag", "ports to NPUs mark packets")
     class_weights = word("packed", "weight of class 0 | of class 1 << 16 in packets")
     p2p_class = word("code", "data class of point-to-point messages")
     p2p_shares = word("ratio", "messages to other hosts have SHARE_UNITS / this of the line rate, 0: all of it")
     crossing_words = word("count", "words of a packet in an outbox")
     carries_send_time = word("flag", "packets carry their send time")
     reorder_packets = word("count", "reordering in packets beyond which a packet counts as lost")
+    credit_window_bytes = word("bytes", "largest credit of a queue pair")
+    min_pull_rate = word("float", "oversubscribed control: share of the links' rate that a pacer keeps; 1: none")
+    by_flight = word("flag", "a window counts the packets in flight, not those from the first unacknowledged one on")
+    sleek = word("flag", "losses are inferred from the number of packets out of order (SLEEK)")
     flowlet_gap_ps = word("duration", "gap between packets after which a flow may take another link")
     epochs = word("count", "number of sets of routing tables")
     pit = word("link", "`tx` row of a link that loses all packets, for destinations without a route; 0 none")
@@ -207,6 +215,7 @@ class Hooks(Row, words=40):
     congestion_control = word("hook", "(q, event, now, a, b, c): pdes/nic/congestion")
     shared_switches = word("hook", "(begin, end, first, last): switches that share their buffer; 0: output queues")
     telemetry = word("hook", "(operation, at): moves telemetry; 0: packets carry no telemetry")
+    detour = word("hook", "(node, record, now): port set for a packet that may take a detour, 0: shortest paths")
     balancing = word("hook", "(node, first, count, w1, w2, now): chooses one of several equal links, 0: ECMP")
     discipline = word("hook", "(link, ready): chooses the data class that sends next, 0: class 0 if it can")
     notify = word("hook", "(node, now, w1, w2, row): sends notifications of marks, 0: acknowledgements echo them")
@@ -214,6 +223,7 @@ class Hooks(Row, words=40):
     selective_sender = word("hook", "(operation, q, a, b, trimmed): the sender of selective repeat, 0: go back N")
     selective_receiver = word("hook", "(node, now, w1, w2, w3, rx, flag): the receiver's side")
     pace = word("hook", "(link, q, now, seq, size, flag): paces a queue pair after a packet")
+    credits = word("hook", "(operation, node, q, now, a, b, c): credits of receivers, 0: senders need none")
     route = word("hook", "(node, dst, w2): routes at switches by several rows, 0: one row and one home")
     choose_port = word("hook", "(node, dst, w2): chooses among the ports of an NPU, 0: NPUs have one")
     make_changes = word("hook", "(): makes the changes of the schedule that are due")

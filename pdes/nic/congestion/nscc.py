@@ -18,10 +18,12 @@ towards a quarter of the base round trip; "delay ~= 0" means less than 1 us. Dif
 - Bytes are bytes on the wire; newly acknowledged packets count as full ones. Windows are floats, not whole bytes.
 - config_base_rtt is the fabric's longest idle round trip of a full packet, the bandwidth that of the sender's port. The
   largest window, 1.5 x bandwidth x base round trip, is never above the static window of the run.
-- In-flight bytes are those between the first unacknowledged sequence number and the next one to send.
+- In-flight bytes are those between the first unacknowledged sequence number and the next one to send; with delivery
+  "rud" those that have neither arrived nor been lost.
 - LOSS_TRIMMED is OnNACK of a trimmed packet. LOSS_NAK and LOSS_TIMEOUT are OnInferredLoss: of one packet, and of all
   unacknowledged ones, since these are sent again.
-- The receiver's window penalty and its credits (RCCC) are not modelled.
+- The receiver's window penalty is not modelled. Its credits are another part (pdes/nic/receiver_credits.py); where they
+  run, a packet that the last switch trimmed leaves the window as it is.
 """
 
 from nadi.pdes.core.jit import hook, inline, seen_as
@@ -31,6 +33,7 @@ from nadi.pdes.core.rows.run import ControlParameters
 from nadi.pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, LOSS_TRIMMED, PS_PER_BYTE_AT_1_BPS, world_at
 from nadi.pdes.network.link import full_packet_bytes
 from nadi.pdes.nic.congestion import DELAY_PS, FACTOR, PACKETS, RATE_BPS, SHARE, TIME_PS, Allowed, parameter
+from nadi.pdes.nic.selective import in_flight
 
 TITLE = "NSCC: network-signaled congestion control (Ultra Ethernet Specification 1.0)"
 SIGNALS = ("ecn", "rtt")
@@ -53,9 +56,10 @@ class NsccParameters(ControlParameters, words=16):
     delay_alpha = parameter(0.0125, SHARE, "weight of a new delay in the average (htsim)")
     qa_threshold_targets = parameter(4.0, FACTOR, "delay above which quick adapt acts, in target delays (3.6.13.3)")
     qa_gate = parameter(
-        0.125, SHARE, "share of the largest window below whose delivery quick adapt acts (3.6.13.3: 2^-3)"
+        0.125, SHARE, "share of the largest window below whose delivery quick adapt acts (3.6.13.3: 2^-3); 0: never"
     )
     adjust_packets = parameter(8.0, PACKETS, "acknowledged packets after which increases are added (3.6.13.3)")
+    adjust_period_rtts = parameter(1.0, RTTS, "time after which increases are added, in base round trips (3.6.13.3: 1)")
     max_window_bdps = parameter(1.5, RTTS, "largest window in bandwidth x base round trip (3.6.13.3)")
     reference_rate_bps = parameter(100e9, RATE_BPS, "line rate of the network with scaling_a = 1 (3.6.13.3)")
     reference_rtt_ps = parameter(12e6, TIME_PS, "base round trip of that network (3.6.13.3)")
@@ -90,14 +94,17 @@ parameters = seen_as(NsccParameters)
 
 
 @inline
-def in_flight_bytes(net, qp):
+def in_flight_bytes(net, qps, pair):
     """Return the sent, unacknowledged bytes, counting full packets.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
-        qp: The queue pair (row of `qps.qp`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
     """
-    return (qp.next_seq - qp.una) * full_packet_bytes(net)
+    qp = qps.qp[pair]
+    packets = in_flight(qps, pair) if net.const.by_flight == 1 else qp.next_seq - qp.una
+    return packets * full_packet_bytes(net)
 
 
 @inline
@@ -345,13 +352,13 @@ def fulfill_adjustment(net, params, state, now_ps, is_late):
 
 
 @inline
-def on_ack(net, params, qp, state, now_ps, new_bytes, is_marked, rtt_ps):
+def on_ack(net, params, flight_bytes, state, now_ps, new_bytes, is_marked, rtt_ps):
     """Apply NSCC.OnACK to an acknowledgement.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
         params: Parameters of the algorithm (the row `par`).
-        qp: The queue pair (row of `qps.qp`).
+        flight_bytes: Sent, unacknowledged bytes.
         state: State of the queue pair (row of `cc`).
         now_ps: Current time in ps.
         new_bytes: Newly acknowledged bytes, counted in full packets.
@@ -367,7 +374,7 @@ def on_ack(net, params, qp, state, now_ps, new_bytes, is_marked, rtt_ps):
     state.base_rtt_ps = min(state.base_rtt_ps, rtt_ps)
     delay_ps = float(rtt_ps - state.base_rtt_ps)
     update_delay(net, params, state, delay_ps, is_marked)
-    if quick_adapt(net, params, state, now_ps, 0, is_marked, delay_ps, in_flight_bytes(net, qp)) == 0:
+    if quick_adapt(net, params, state, now_ps, 0, is_marked, delay_ps, flight_bytes) == 0:
         is_long = delay_ps >= target_qdelay(net, params)
         if is_marked == 0 and is_long:
             fair_increase(net, params, state, new_bytes)
@@ -377,21 +384,22 @@ def on_ack(net, params, qp, state, now_ps, new_bytes, is_marked, rtt_ps):
             multiplicative_decrease(net, params, state, now_ps)
         set_cwnd_bounds(net, params, state)
         # not after each acknowledgement: windows of few packets adjust by time, large ones by bytes
-        is_late = now_ps - state.last_adjust_ps >= net.const.base_rtt_ps
+        is_late = now_ps - state.last_adjust_ps >= int(params.adjust_period_rtts * net.const.base_rtt_ps)
         if is_late or state.received_bytes > params.adjust_packets * full_packet_bytes(net):
             fulfill_adjustment(net, params, state, now_ps, is_late)
 
 
 @inline
-def on_nack(net, params, qp, state, now_ps):
+def on_nack(net, params, flight_bytes, state, now_ps, spares_window):
     """Apply NSCC.OnNACK: a packet was trimmed, which counts as a delay of a base round trip.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
         params: Parameters of the algorithm (the row `par`).
-        qp: The queue pair (row of `qps.qp`).
+        flight_bytes: Sent, unacknowledged bytes.
         state: State of the queue pair (row of `cc`).
         now_ps: Current time in ps.
+        spares_window: Whether the last switch trimmed it while receivers give credits, which slow the sender down.
     """
     packet = full_packet_bytes(net)
     update_delay(net, params, state, float(net.const.base_rtt_ps), 1)
@@ -399,8 +407,9 @@ def on_nack(net, params, qp, state, now_ps):
     state.trigger_qa = 1
     # a trimmed packet has left the network, so it is no longer in flight; the window shrinks by what could not be
     # carried
-    if quick_adapt(net, params, state, now_ps, 1, 1, 0.0, max(in_flight_bytes(net, qp) - packet, 0)) == 0:
-        state.cwnd_bytes -= packet
+    if quick_adapt(net, params, state, now_ps, 1, 1, 0.0, max(flight_bytes - packet, 0)) == 0:
+        if not spares_window:
+            state.cwnd_bytes -= packet
         set_cwnd_bounds(net, params, state)
 
 
@@ -429,7 +438,8 @@ def update(world_address, pair, event, now_ps, packets_or_kind, is_marked, rtt_p
         event: CC_START, CC_SENT, CC_ACK, CC_CNP or CC_LOSS (pdes/nic/congestion).
         now_ps: Current time in ps.
         packets_or_kind: Number of newly acknowledged packets with CC_ACK; kind of loss with CC_LOSS.
-        is_marked: 1 if the acknowledgement echoes a congestion mark, with CC_ACK.
+        is_marked: 1 if the acknowledgement echoes a congestion mark, with CC_ACK; 1 if the last switch trimmed a
+            packet, with CC_LOSS.
         rtt_ps: Round-trip time in ps with CC_ACK; -1 = unknown.
     """
     world = world_at(world_address)
@@ -438,10 +448,12 @@ def update(world_address, pair, event, now_ps, packets_or_kind, is_marked, rtt_p
     if event == CC_START:
         start(net, params, state, now_ps)
     elif event == CC_ACK:
-        on_ack(net, params, qp, state, now_ps, packets_or_kind * full_packet_bytes(net), is_marked, rtt_ps)
+        new_bytes = packets_or_kind * full_packet_bytes(net)
+        on_ack(net, params, in_flight_bytes(net, qps, pair), state, now_ps, new_bytes, is_marked, rtt_ps)
     elif event == CC_LOSS:
         if packets_or_kind == LOSS_TRIMMED:
-            on_nack(net, params, qp, state, now_ps)
+            spares_window = is_marked == 1 and net.hooks.credits != 0
+            on_nack(net, params, in_flight_bytes(net, qps, pair), state, now_ps, spares_window)
         else:
             # after a timeout, all packets in flight count as lost
             on_inferred_loss(net, params, state, qp.sent_max - qp.una if packets_or_kind == LOSS_TIMEOUT else 1)

@@ -14,6 +14,7 @@ from nadi.pdes.core.rows.network import PairPaths
 from nadi.pdes.core.state import (
     PATH_CHOOSE,
     PATH_DROPPED,
+    PATH_FORGET,
     PATH_GOOD,
     PATH_MARKED,
     PATH_PROBE,
@@ -98,7 +99,7 @@ def act(world_address, operation, pair, path, now_ps):
 
     Args:
         world_address: Address of the directory of the LP's `World`.
-        operation: PATH_CHOOSE, PATH_PROBE, or what has happened on `path`; PATH_FORGET changes nothing.
+        operation: PATH_CHOOSE, PATH_PROBE, or what has happened on `path`.
         pair: Row of the queue pair in `qps.qp`.
         path: Number of the path.
         now_ps: Current time in ps.
@@ -115,6 +116,9 @@ def act(world_address, operation, pair, path, now_ps):
     if operation == PATH_PROBE:
         return next_probe(net, qps, pair, now_ps)
     own = of_rule(qps.paths)[pair]
+    if operation == PATH_FORGET:
+        own.good_path = 0  # else a later loss would depend on what was before the pause
+        return np.int64(0)
     at = pair * net.const.paths + path
     state = np.int64(qps.penalty[at])
     if operation == PATH_GOOD and state == GOOD:

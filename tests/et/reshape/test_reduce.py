@@ -3,8 +3,7 @@
 import tarfile
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi import et, pdes, workload
 from nadi.et.reshape import reduce_trace

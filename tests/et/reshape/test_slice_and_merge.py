@@ -6,8 +6,7 @@ import tarfile
 import numpy as np
 import pytest
 from google.protobuf.internal.encoder import _VarintBytes as varint
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi import et
 from nadi.et.files import NO_NPU, companions, npu_of_name

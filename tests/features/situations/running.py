@@ -17,7 +17,7 @@ from nadi.topologies.clusters import clusters
 from nadi.topologies.graph import NPU, NVSWITCH
 from nadi.topologies.machines import machines
 from tests.features.matrix import REFUSED
-from tests.features.restarting import different, run_in_parts
+from tests.features.restarting import different, reuse_that_ends, run_in_parts
 from tests.features.running import outcome_of_file, toml_of
 from tests.features.situations import values as factors
 from tests.features.situations.relations import broken
@@ -116,8 +116,8 @@ def sections(situation, folder):
     place, gpus, fidelity = value[factors.PLACE], value[factors.GPUS], value[factors.FIDELITY]
     graph = graph_of(*_fabric(value))
     found = {"topology": topology_of(*_fabric(value)), "engine": dict(ENGINE[value[factors.WORKERS]])}
-    if value[factors.REUSE] != "exact":
-        found["engine"]["reuse"] = value[factors.REUSE]
+    if value[factors.REUSE] == "off":
+        found["engine"]["reuse"] = "off"
     network = dict(NETWORK[fidelity])
     if fidelity == "mixed":
         network["flows"] = MIXED[value[factors.WORK]]
@@ -194,9 +194,7 @@ def outcome(situation, folder, ended=None):
     shutil.rmtree(plain, ignore_errors=True)
     if not found:
         results.rename(plain)
-    other = _outcome_of(
-        situation, folder, run_with_stops if factors.described(situation)[factors.RESTART] else run_with_results
-    )
+    other = _outcome_of(situation, folder, _action_of(factors.described(situation)))
     if other.startswith(REFUSED):
         return other
     if bool(found) != bool(other) or (other and not other.startswith(ENDED)):
@@ -207,6 +205,19 @@ def outcome(situation, folder, ended=None):
     ):  # docs/explanation/reuse.md: they differ
         wrong.remove("events")
     return f"other results than the plain way: {wrong}" if wrong else unsound
+
+
+def _action_of(value):
+    """Return what runs the run file of a described situation."""
+    run = run_with_stops if value[factors.RESTART] else run_with_results
+    if value[factors.REUSE] != factors.ENDS_ON_THE_WAY:
+        return run
+
+    def run_until_in_vain(path):
+        with reuse_that_ends(path):
+            return run(path)
+
+    return run_until_in_vain
 
 
 def _outcome_of(situation, folder, action):

@@ -11,6 +11,7 @@ from nadi.topologies.machines import machines
 PLACE, GPUS, UNITS, WORK = "place", "gpus", "units", "work"
 FIDELITY, FAULT, LINK = "fidelity", "fault", "link"
 COMPANY, REUSE, RESTART, WORKERS = "company", "reuse", "restart", "workers"
+ENDS_ON_THE_WAY = "exact, and in vain on the way"
 
 FACTORS = {
     PLACE: ["cluster dgx-h100-superpod"]
@@ -44,7 +45,7 @@ FACTORS = {
     ],
     LINK: ["NIC", "NVLink", "uplink"],
     COMPANY: ["alone", "the same work", "serving", "traffic"],
-    REUSE: ["exact", "off"],
+    REUSE: ["exact", "off", ENDS_ON_THE_WAY],
     RESTART: [False, True],
     WORKERS: ["alone", "threads", "processes"],
 }

@@ -1,8 +1,7 @@
 """Memory of a plan, against ZeRO, Megatron's tables and Korthikanti et al. (arXiv 2205.05198); what is offloaded."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.workload import WorkloadError
 from nadi.workload.compute.operators import Operator

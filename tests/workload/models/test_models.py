@@ -1,8 +1,7 @@
 """Models of the library: published totals, Megatron's closed forms, and a model that counts matrices one by one."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.workload import WorkloadError
 from nadi.workload.generators.models import Experts, LatentAttention, Model, architecture, find, names, operations

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from nadi.inputs import plug_ins
 from nadi.inputs.units import parse_bytes
-from nadi.workload.collectives.custom import BYTES_OF_TRACES, given, is_msccl, read_custom
-from nadi.workload.collectives.custom import check_size as check_size_of_file
+from nadi.workload.collectives import custom
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import Plans
 from nadi.workload.errors import WorkloadError
@@ -43,7 +42,7 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, pl
         size: The buffer size that the file fits, as a text with a unit ("1MiB"); "" = the buffer's own size.
         plans: The digest under which `custom.keep` keeps plans made in Python; "" = a file.
     """
-    read_plans = given(plans) if plans else read_custom(_path(file), kind, _made_for(size_bytes, size))
+    read_plans = custom.given(plans) if plans else custom.read_custom(_path(file), kind, _made_for(size_bytes, size))
     if read_plans.members != shape.members:
         label = file or f"plans {plans}"
         raise WorkloadError(
@@ -64,9 +63,9 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, 
         plans: The digest under which `custom.keep` keeps plans made in Python; "" = a file.
     """
     if plans:
-        return PlanExtent(sum(len(lane) for own in given(plans).plans for lane in own), 0, shape.members)
+        return PlanExtent(sum(len(lane) for own in custom.given(plans).plans for lane in own), 0, shape.members)
     path = _path(file)
-    files = [path] if is_msccl(path) else path.parent.glob(f"{path.name}.*.et")
+    files = [path] if custom.is_msccl(path) else path.parent.glob(f"{path.name}.*.et")
     # A missing file is reported by `plan`, with a better message than a bound could give
     steps = sum(trace.stat().st_size for trace in files if trace.exists()) // _MIN_STEP_BYTES
     return PlanExtent(steps, 0, shape.members)
@@ -82,8 +81,8 @@ def protocol(kind: str, file: str, size: str, plans: str) -> str:  # noqa: ARG00
         plans: The digest under which `custom.keep` keeps plans made in Python; "" = a file.
     """
     if plans:
-        return given(plans).protocol
-    return read_custom(_path(file), kind).protocol if is_msccl(_path(file)) else BYTES_OF_TRACES
+        return custom.given(plans).protocol
+    return custom.read_custom(_path(file), kind).protocol if custom.is_msccl(_path(file)) else custom.BYTES_OF_TRACES
 
 
 def check_size(kind: str, size_bytes: int, file: str, size: str, plans: str) -> None:  # noqa: ARG001 - see plan
@@ -97,7 +96,7 @@ def check_size(kind: str, size_bytes: int, file: str, size: str, plans: str) -> 
         plans: The digest under which `custom.keep` keeps plans made in Python; "" = a file.
     """
     if not plans:
-        check_size_of_file(_path(file), kind, size_bytes)
+        custom.check_size(_path(file), kind, size_bytes)
 
 
 def size_class(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, plans: str) -> int:  # noqa: ARG001 - see plan
@@ -112,7 +111,7 @@ def size_class(kind: str, shape: GroupShape, size_bytes: int, file: str, size: s
         plans: The digest under which `custom.keep` keeps plans made in Python; "" = a file.
     """
     # MSCCL's chunks are fractions of the buffer, and so are messages with `size=`: one plan serves all sizes
-    return 0 if plans or size or is_msccl(_path(file)) else size_bytes
+    return 0 if plans or size or custom.is_msccl(_path(file)) else size_bytes
 
 
 def with_path(algorithm: str, replace_path: Callable[[str], str]) -> str:

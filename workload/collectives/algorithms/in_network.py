@@ -7,10 +7,9 @@ paths part. An all-reduce thus moves S over each link and direction once, where 
 """
 
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi.workload.collectives import trees
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import MAX_STEPS, Plans, each_its_own
-from nadi.workload.collectives.trees import ROOT, AggregatorTree, ChunkFlow, members_below, tree_lanes
-from nadi.workload.collectives.trees import extent as tree_extent
 from nadi.workload.errors import WorkloadError
 from nadi.workload.shape import GroupShape
 
@@ -45,7 +44,7 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> Plans:
     order = (part * (count // parts) + k for k in range(count // parts) for part in range(parts))  # parts in rotation
     # Parts take turns: with consecutive ones, an owner's link would carry its part first and then idle
     flows = {chunk: _flow(kind, n, chunk, count) for chunk in order}
-    lanes = tree_lanes(branch, flows, result_lane=1)
+    lanes = trees.tree_lanes(branch, flows, result_lane=1)
     return each_its_own(count, lanes, aggregators=len(lanes) - n)
 
 
@@ -60,9 +59,9 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> PlanEx
     """
     tree, n = shape.branches()[0].tree, shape.members
     count = size_class(kind, shape, size_bytes, chunks)
-    below = members_below(tree, n)
-    links = [sum(_loads(kind, n, count, below[e])) for e, parent in enumerate(tree.parent) if parent != ROOT]
-    return tree_extent(tree, count)._replace(steps=2 * sum(links))
+    below = trees.members_below(tree, n)
+    links = [sum(_loads(kind, n, count, below[e])) for e, parent in enumerate(tree.parent) if parent != trees.ROOT]
+    return trees.extent(tree, count)._replace(steps=2 * sum(links))
 
 
 def closed_form(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> float:
@@ -77,8 +76,8 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> f
     tree, n = shape.branches()[0].tree, shape.members
     count = size_class(kind, shape, size_bytes, chunks)
     chunk_bits = PS_PER_BYTE_AT_1_BPS * size_bytes / count
-    edges = [e for e, parent in enumerate(tree.parent) if parent != ROOT]
-    below = members_below(tree, n)
+    edges = [e for e, parent in enumerate(tree.parent) if parent != trees.ROOT]
+    below = trees.members_below(tree, n)
     way_ps = {e: tree.latency_ps[e] + chunk_bits / tree.rate_bps[e] for e in edges}
     to_root = [sum(way_ps[e] for e in tree.up(member)) for member in range(n)]
     # Member 0 is the root of a broadcast and of a reduce. The last chunk of a reduce-scatter belongs to member n - 1,
@@ -131,19 +130,19 @@ def size_class(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> in
     return parts * max(1, chunks)
 
 
-def _steps_of_chunk(tree: AggregatorTree) -> int:
+def _steps_of_chunk(tree: trees.AggregatorTree) -> int:
     return 4 * len(tree.parent)
 
 
-def _flow(kind: str, members: int, chunk: int, count: int) -> ChunkFlow:
+def _flow(kind: str, members: int, chunk: int, count: int) -> trees.ChunkFlow:
     """Return the members that send and receive chunk number `chunk` of `count`."""
     everyone, owner = frozenset(range(members)), frozenset({chunk * members // count})
     root = frozenset({0})
     return {
-        "all-reduce": ChunkFlow(everyone, everyone),
-        "barrier": ChunkFlow(everyone, everyone),
-        "reduce": ChunkFlow(everyone, root),
-        "broadcast": ChunkFlow(root, everyone - root),
-        "reduce-scatter": ChunkFlow(everyone, owner),
-        "all-gather": ChunkFlow(owner, everyone - owner),
+        "all-reduce": trees.ChunkFlow(everyone, everyone),
+        "barrier": trees.ChunkFlow(everyone, everyone),
+        "reduce": trees.ChunkFlow(everyone, root),
+        "broadcast": trees.ChunkFlow(root, everyone - root),
+        "reduce-scatter": trees.ChunkFlow(everyone, owner),
+        "all-gather": trees.ChunkFlow(owner, everyone - owner),
     }[kind]

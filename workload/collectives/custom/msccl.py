@@ -221,7 +221,7 @@ def _int(
     return number
 
 
-class _Memory:
+class ChunkMemory:
     """Chunk numbers of a GPU's buffers."""
 
     def __init__(self, algorithm: MscclAlgorithm, gpu_number: int) -> None:
@@ -297,7 +297,7 @@ def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
         kind: The kind of collective, one of workload.KINDS.
     """
     algorithm = _parse(path, kind)
-    memories = [_Memory(algorithm, number) for number in range(len(algorithm.gpus))]
+    memories = [ChunkMemory(algorithm, number) for number in range(len(algorithm.gpus))]
     shared = max(memory.regions for memory in memories)
     lane_to = {
         (number, block.recv, block.channel): lane
@@ -317,7 +317,7 @@ def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
 def _lanes(
     algorithm: MscclAlgorithm,
     gpu_number: int,
-    memory: _Memory,
+    memory: ChunkMemory,
     first_kept: int,
     lane_to: dict[tuple[int, int, int], int],
 ) -> tuple[list[Lane], list[list[str]]]:
@@ -353,7 +353,7 @@ def _lanes(
             _add(lane, step, block, to_lane, memory, (first_kept + len(lanes)) * algorithm.chunks, after)
         lanes.append(lane)
         names.append([step.label for step in block.steps for _ in range(step.steps)])
-    output = _final_output(algorithm, gpu_number, memory)
+    output = final_output(algorithm, gpu_number, memory)
     if output is not None:
         last = Lane()
         for number_of_lane, before in enumerate(lanes):
@@ -374,7 +374,7 @@ def _check_connections(blocks: dict[int, ThreadBlock]) -> None:
                 raise WorkloadError(f"{label} as another tb, expected one of them")
 
 
-def _final_output(algorithm: MscclAlgorithm, gpu_number: int, memory: _Memory) -> int | None:
+def final_output(algorithm: MscclAlgorithm, gpu_number: int, memory: ChunkMemory) -> int | None:
     """Return the first chunk of the required place of a GPU's output at the end, None = where it is."""
     if algorithm.kind == "all-to-all":
         return algorithm.chunks if algorithm.in_place else None
@@ -384,7 +384,13 @@ def _final_output(algorithm: MscclAlgorithm, gpu_number: int, memory: _Memory) -
 
 
 def _add(
-    lane: Lane, step: MscclStep, block: ThreadBlock, to_lane: int, memory: _Memory, kept: int, after: tuple[int, int]
+    lane: Lane,
+    step: MscclStep,
+    block: ThreadBlock,
+    to_lane: int,
+    memory: ChunkMemory,
+    kept: int,
+    after: tuple[int, int],
 ) -> None:
     """Add to a lane the steps for a step of the file, the first of which waits for `after`, a (lane, step)."""
     # block: thread block of the step; to_lane: lane of the receiver; memory: buffers of the GPU; kept: first

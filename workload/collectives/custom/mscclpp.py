@@ -13,30 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nadi.workload.collectives.custom.msccl import (
-    WIRE_OF,
-    MscclAlgorithm,
-    MscclGpu,
-    MscclStep,
-    ThreadBlock,
-    _final_output,
-    _Memory,
-)
-from nadi.workload.collectives.custom.mscclpp_document import (
-    PAIRS,
-    READS_PACKETS,
-    SIGNALS,
-    WAITS,
-    Channel,
-    Place,
-    PlanDocument,
-    PlanOperation,
-    Span,
-    Turn,
-    overlap,
-    read_document,
-    turns_of,
-)
+from nadi.workload.collectives.custom import msccl, mscclpp_document
 from nadi.workload.collectives.plans.plan import AT_ONCE, MAX_CONNECTIONS, Lane, Plans, each_its_own
 from nadi.workload.errors import WorkloadError
 
@@ -53,7 +30,7 @@ class Put(NamedTuple):
     gpu: int  # that sends
     block: int  # thread block of the sender
     number: int  # among the messages of that thread block to this GPU
-    span: Span  # parts that the message fills
+    span: mscclpp_document.Span  # parts that the message fills
 
 
 def read_mscclpp(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]], tuple[int, int]]:
@@ -65,14 +42,14 @@ def read_mscclpp(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]], t
         path: The path of an execution plan of MSCCL++ in JSON.
         kind: The kind of collective, one of workload.KINDS.
     """
-    document = read_document(path, kind)
+    document = mscclpp_document.read_document(path, kind)
     writer = _Writer(path, document)
     for gpu in range(len(document.gpus)):
         writer.emit(gpu)
     return *writer.finished(), document.sizes_bytes
 
 
-def _pieces(operation: PlanOperation) -> list[tuple[Span, Span]]:
+def _pieces(operation: mscclpp_document.PlanOperation) -> list[tuple[mscclpp_document.Span, mscclpp_document.Span]]:
     """Return the pairs of a source and a destination of an operation that copies."""
     sources, targets = operation.sources, operation.targets
     if len(sources) == 1:
@@ -85,9 +62,9 @@ def _pieces(operation: PlanOperation) -> list[tuple[Span, Span]]:
 class _Writer:
     """The lanes of all GPUs as they grow."""
 
-    def __init__(self, path: Path, document: PlanDocument) -> None:
+    def __init__(self, path: Path, document: mscclpp_document.PlanDocument) -> None:
         self.path, self.document = path, document
-        self.turns = [turns_of(gpu) for gpu in document.gpus]
+        self.turns = [mscclpp_document.turns_of(gpu) for gpu in document.gpus]
         n = len(document.gpus)
         chunks = max(max(gpu.chunks["i"], gpu.chunks["o"]) for gpu in document.gpus)
         if document.kind in {"all-gather", "reduce-scatter", "all-to-all"} and chunks % n:
@@ -98,15 +75,19 @@ class _Writer:
         self.signals: dict[tuple[int, int, str, int], list[tuple[int, Clock]]] = {}
         for gpu in range(n):
             self._note(gpu)
-        own = [MscclGpu(g.label, g.chunks, {0: self._uses(i)}) for i, g in enumerate(document.gpus)]
-        self.algorithm = MscclAlgorithm(str(path), document.kind, document.in_place, chunks, document.protocol, own)
-        self.memories = [_Memory(self.algorithm, gpu) for gpu in range(n)]
+        own = [msccl.MscclGpu(g.label, g.chunks, {0: self._uses(i)}) for i, g in enumerate(document.gpus)]
+        self.algorithm = msccl.MscclAlgorithm(
+            str(path), document.kind, document.in_place, chunks, document.protocol, own
+        )
+        self.memories = [msccl.ChunkMemory(self.algorithm, gpu) for gpu in range(n)]
         self.first_free = max(memory.regions for memory in self.memories) * chunks
         self.lanes: list[list[Lane]] = [[] for _ in document.gpus]
         self.names: list[list[list[str]]] = [[] for _ in document.gpus]
         self.number: list[dict[Key, int]] = [{} for _ in document.gpus]
         self.free = [self.first_free] * n
-        self.done: list[dict[Place, tuple[int, int]]] = [{} for _ in document.gpus]  # last step of each operation
+        self.done: list[dict[mscclpp_document.Place, tuple[int, int]]] = [
+            {} for _ in document.gpus
+        ]  # last step of each operation
         self.taken: dict[tuple[int, int, str, int], int] = {}  # signals that waits have taken
         self.byte = [self.scratch(gpu) for gpu in range(n)]  # chunk that signals send, a copy of some of the input
         for gpu, content in enumerate(document.gpus):
@@ -117,25 +98,27 @@ class _Writer:
             self.lanes[gpu][byte].copy(self.memories[gpu].spans["i"][0], to=self.byte[gpu])
             self.names[gpu] = [[f"{content.label} begin"] for _ in self.lanes[gpu]]
 
-    def _spans(self) -> Iterator[tuple[PlanOperation, Span]]:
+    def _spans(self) -> Iterator[tuple[mscclpp_document.PlanOperation, mscclpp_document.Span]]:
         for turns in self.turns:
             for turn in turns:
                 for span in (*turn.operation.sources, *turn.operation.targets):
                     yield turn.operation, span
 
-    def _uses(self, gpu: int) -> ThreadBlock:
-        """Return the uses of a GPU's buffers as steps, from which `_Memory` lays out scratch space."""
+    def _uses(self, gpu: int) -> msccl.ThreadBlock:
+        """Return the uses of a GPU's buffers as steps, from which `ChunkMemory` lays out scratch space."""
         steps = [
-            MscclStep(operation.label, "cpy", span[1:3], span[1:3], span.length, None)
+            msccl.MscclStep(operation.label, "cpy", span[1:3], span[1:3], span.length, None)
             for operation, span in self._spans()
             if span.gpu == gpu
         ]
-        return ThreadBlock(self.document.gpus[gpu].label, -1, -1, 0, steps)
+        return msccl.ThreadBlock(self.document.gpus[gpu].label, -1, -1, 0, steps)
 
     def _note(self, gpu: int) -> None:
         """Note the puts and signals of a GPU, with the puts that the thread block of a signal knows of."""
         known: list[dict[int, Clock]] = [{} for _ in self.document.gpus[gpu].blocks]
-        kept: dict[Place, dict[int, Clock] | None] = {place: None for turn in self.turns[gpu] for place in turn.after}
+        kept: dict[mscclpp_document.Place, dict[int, Clock] | None] = {
+            place: None for turn in self.turns[gpu] for place in turn.after
+        }
         for (block, number), operation, after in self.turns[gpu]:
             for place in after:
                 for to, clock in (kept[place] or {}).items():
@@ -147,7 +130,7 @@ class _Writer:
                 clock = known[block].setdefault(span.gpu, {})
                 self.puts[span.gpu].append(Put(gpu, block, clock.get(block, 0), span))
                 clock[block] = clock.get(block, 0) + 1
-            if operation.name in SIGNALS | {"pws", "pwsf"}:
+            if operation.name in mscclpp_document.SIGNALS | {"pws", "pwsf"}:
                 for kind, peer, channel in operation.channels:
                     own = self.signals.setdefault((gpu, peer, kind, channel), [])
                     if own and own[0][0] != block:
@@ -156,9 +139,9 @@ class _Writer:
             if (block, number) in kept:
                 kept[block, number] = {to: dict(clock) for to, clock in known[block].items()}
 
-    def _sent(self, gpu: int, operation: PlanOperation) -> list[Span]:
+    def _sent(self, gpu: int, operation: mscclpp_document.PlanOperation) -> list[mscclpp_document.Span]:
         """Return what an operation writes into buffers of other GPUs."""
-        targets = [b for _, b in _pieces(operation)] if operation.name in PAIRS else operation.targets
+        targets = [b for _, b in _pieces(operation)] if operation.name in mscclpp_document.PAIRS else operation.targets
         return [span for span in targets if span.gpu != gpu]
 
     def lane(self, gpu: int, key: Key, block: int = 0, *, byte: bool = False) -> int:
@@ -172,7 +155,7 @@ class _Writer:
         """
         if key not in self.number[gpu]:
             self.number[gpu][key] = len(self.lanes[gpu])
-            wire = _BYTE if byte else WIRE_OF[self.document.protocol]
+            wire = _BYTE if byte else msccl.WIRE_OF[self.document.protocol]
             self.lanes[gpu].append(Lane(wire=wire, connection=block % MAX_CONNECTIONS))
             self.names[gpu].append([])
         return self.number[gpu][key]
@@ -190,14 +173,14 @@ class _Writer:
         self.free[gpu] += length
         return self.free[gpu] - length
 
-    def chunk(self, span: Span, operation: PlanOperation) -> int:
+    def chunk(self, span: mscclpp_document.Span, operation: mscclpp_document.PlanOperation) -> int:
         """Return the number of the first chunk of a span.
 
         Args:
             span: The parts of a GPU's buffer.
             operation: The operation that uses the span, for errors.
         """
-        step = MscclStep(operation.label, "cpy", span[1:3], span[1:3], span.length, None)
+        step = msccl.MscclStep(operation.label, "cpy", span[1:3], span[1:3], span.length, None)
         return self.memories[span.gpu].chunk((span.letter, span.begin), step)
 
     def last(self, gpu: int, lane: int) -> tuple[int, int]:
@@ -210,7 +193,7 @@ class _Writer:
         steps = len(self.lanes[gpu][lane].steps)
         return (lane, steps - 1) if steps else AT_ONCE
 
-    def named(self, gpu: int, operation: PlanOperation) -> None:
+    def named(self, gpu: int, operation: mscclpp_document.PlanOperation) -> None:
         """Name the new steps of all lanes of a GPU after an operation.
 
         Args:
@@ -231,31 +214,31 @@ class _Writer:
             for other in range(len(self.lanes)):
                 self.named(other, turn.operation)
 
-    def _turn(self, gpu: int, turn: Turn) -> None:
+    def _turn(self, gpu: int, turn: mscclpp_document.Turn) -> None:
         (block, number), operation, after = turn
         for place in after:
             if self.done[gpu][place] != AT_ONCE:
                 self.lanes[gpu][block].step(after=self.done[gpu][place])
-        if operation.name in READS_PACKETS:
+        if operation.name in mscclpp_document.READS_PACKETS:
             self._await_packets(gpu, block, operation)
         self._write(gpu, block, operation)
         self.done[gpu][block, number] = self.last(gpu, block)
 
-    def _write(self, gpu: int, block: int, operation: PlanOperation) -> None:
+    def _write(self, gpu: int, block: int, operation: mscclpp_document.PlanOperation) -> None:
         """Write the steps of an operation."""
-        if operation.name in WAITS:
+        if operation.name in mscclpp_document.WAITS:
             for channel in operation.channels:
                 self._wait(gpu, block, channel, operation)
-        elif operation.name in PAIRS:
+        elif operation.name in mscclpp_document.PAIRS:
             for k, (source, target) in enumerate(_pieces(operation)):
                 self._move(gpu, block, source, target, operation, k)
         elif operation.sources:
             self._sum(gpu, block, operation)
-        if operation.name in SIGNALS | {"pws", "pwsf"}:
+        if operation.name in mscclpp_document.SIGNALS | {"pws", "pwsf"}:
             for channel in operation.channels:
                 self._signal(gpu, block, channel)
 
-    def _signal(self, gpu: int, block: int, channel: Channel) -> None:
+    def _signal(self, gpu: int, block: int, channel: mscclpp_document.Channel) -> None:
         kind, peer, number = channel
         key = ("signal" + kind, gpu, peer, number)
         sends = self.lane(gpu, key, block, byte=True)
@@ -267,7 +250,9 @@ class _Writer:
         self.lanes[gpu][lane].step(send_to=peer, to_lane=to_lane, send=self.byte[gpu], after=after)
         self.lanes[peer][to_lane].step(receive_from=gpu, receive=self.scratch(peer))
 
-    def _wait(self, gpu: int, block: int, channel: Channel, operation: PlanOperation) -> None:
+    def _wait(
+        self, gpu: int, block: int, channel: mscclpp_document.Channel, operation: mscclpp_document.PlanOperation
+    ) -> None:
         kind, peer, number = channel
         key = (peer, gpu, kind, number)
         taken = self.taken.get(key, 0)
@@ -282,18 +267,26 @@ class _Writer:
             # A signal promises all puts that its sender knew of, also those of other thread blocks
             lane.step(after=(self.lane(gpu, ("put", peer, other, 0), other), count - 1))
 
-    def _await_packets(self, gpu: int, block: int, operation: PlanOperation) -> None:
+    def _await_packets(self, gpu: int, block: int, operation: mscclpp_document.PlanOperation) -> None:
         """Wait for what is put into the parts that an operation reads as packets, here and by other GPUs."""
         for source in operation.sources:
             last: dict[Key, int] = {}
             for put in self.puts[gpu]:
-                if overlap(source, put.span):
+                if mscclpp_document.overlap(source, put.span):
                     key = ("put", put.gpu, put.block, 0)
                     last[key] = max(put.number, last.get(key, 0))
             for key, number in last.items():
                 self.lanes[gpu][block].step(after=(self.lane(gpu, key, key[2]), number))
 
-    def _move(self, gpu: int, block: int, source: Span, target: Span, operation: PlanOperation, number: int) -> None:
+    def _move(
+        self,
+        gpu: int,
+        block: int,
+        source: mscclpp_document.Span,
+        target: mscclpp_document.Span,
+        operation: mscclpp_document.PlanOperation,
+        number: int,
+    ) -> None:
         """Copy a span to another, on this GPU, from another or to another."""
         if source.gpu != gpu:
             asked = self.last(gpu, block)
@@ -305,15 +298,24 @@ class _Writer:
             first, to = self.chunk(source, operation), self.chunk(target, operation)
             self.lanes[gpu][block].copy(first, to=to, count=source.length)
 
-    def _put(self, gpu: int, block: int, chunk: int, target: Span, operation: PlanOperation) -> None:
+    def _put(
+        self, gpu: int, block: int, chunk: int, target: mscclpp_document.Span, operation: mscclpp_document.PlanOperation
+    ) -> None:
         to_lane = self.lane(target.gpu, ("put", gpu, block, 0), block)
         self.lanes[gpu][block].step(send_to=target.gpu, to_lane=to_lane, send=chunk, send_count=target.length)
         into = self.chunk(target, operation)
         self.lanes[target.gpu][to_lane].step(receive_from=gpu, receive=into, receive_count=target.length)
 
     def _read(
-        self, gpu: int, block: int, source: Span, into: int, operation: PlanOperation, number: int, after: Place
-    ) -> Place:
+        self,
+        gpu: int,
+        block: int,
+        source: mscclpp_document.Span,
+        into: int,
+        operation: mscclpp_document.PlanOperation,
+        number: int,
+        after: mscclpp_document.Place,
+    ) -> mscclpp_document.Place:
         """Fetch a span of another GPU into a chunk of this one: a byte there after a step, upon which the data come.
 
         number: that of the source, as reads of several go on at the same time. Returns the step that takes the data.
@@ -332,7 +334,7 @@ class _Writer:
         self.lanes[gpu][takes].step(receive_from=peer, receive=into, receive_count=source.length)
         return self.last(gpu, takes)
 
-    def _sum(self, gpu: int, block: int, operation: PlanOperation) -> None:
+    def _sum(self, gpu: int, block: int, operation: mscclpp_document.PlanOperation) -> None:
         """Add sources into the first destination on this GPU, and send or copy it to the others."""
         if len({span.length for span in (*operation.sources, *operation.targets)}) > 1:
             raise WorkloadError(f"{operation.label}: buffers of other lengths, expected the same")
@@ -358,7 +360,7 @@ class _Writer:
     def finished(self) -> tuple[Plans, list[list[list[str]]]]:
         """Return the plans, after copies of outputs to where the kind has them, and the names of their steps."""
         for gpu, memory in enumerate(self.memories):
-            output = _final_output(self.algorithm, gpu, memory)
+            output = msccl.final_output(self.algorithm, gpu, memory)
             if output is not None:
                 last = Lane()
                 for number, lane in enumerate(self.lanes[gpu]):

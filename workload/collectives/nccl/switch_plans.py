@@ -18,8 +18,7 @@ from nadi.workload.collectives.plans import multimem
 from nadi.workload.collectives.plans.extent import PlanExtent, total
 from nadi.workload.collectives.plans.multimem import AT_LINE_RATE, MultimemPace, chunks_of_share
 from nadi.workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
-from nadi.workload.collectives.trees import AggregatorBranch, flows_of_all, tree_lanes
-from nadi.workload.collectives.trees import extent as tree_extent
+from nadi.workload.collectives.trees import AggregatorBranch, extent as tree_extent, flows_of_all, tree_lanes
 from nadi.workload.shape import GroupShape
 
 # NVLS as NCCL chooses it: the lanes of `plans.multimem` at the rates that NCCL plans, and trees over hosts.

@@ -13,14 +13,7 @@ from typing import NamedTuple
 
 from nadi import inputs
 from nadi.inputs.units import KIB, PS_PER_US
-from nadi.workload.collectives.nccl.channel_orders import (
-    BLACKWELL,
-    HOPPER,
-    MAX_HEADS,
-    GroupChannels,
-    heads_of,
-    planned,
-)
+from nadi.workload.collectives.nccl import channel_orders
 from nadi.workload.collectives.nccl.generations import Generation, KernelTimes
 from nadi.workload.shape import GroupShape
 
@@ -116,7 +109,7 @@ class TuningInput(NamedTuple):
     """A group and its hosts, as NCCL's model sees them."""
 
     generation: Generation  # GPU generation of the NPUs
-    plan: GroupChannels  # channels that NCCL's search finds
+    plan: channel_orders.GroupChannels  # channels that NCCL's search finds
     members: int  # number of members n
     cpu: str  # CPU vendor of the hosts, "intel" or "amd"
     collnet: bool  # whether switches between hosts can sum (SHARP), and NCCL may use them (NCCL_COLLNET_ENABLE)
@@ -147,7 +140,7 @@ def host_of(shape: GroupShape, generation: Generation, cpu: str, *, collnet: boo
         collnet: Whether switches between hosts can sum, and NCCL may use them.
     """
     vendor = generation.cpu if cpu == "auto" else cpu
-    return TuningInput(generation, planned(shape, generation), shape.members, vendor, collnet)
+    return TuningInput(generation, channel_orders.planned(shape, generation), shape.members, vendor, collnet)
 
 
 def base_ps(algorithm: str, protocol: str) -> int:
@@ -240,7 +233,7 @@ def is_supported(kind: str, host: TuningInput, algorithm: str, protocol: str) ->
         return protocol != LL128.name or bool(plan.nvlink)
     if protocol != SIMPLE.name:
         return False
-    several, heads_fit = plan.hosts > 1, kind == "all-reduce" or plan.per_host <= MAX_HEADS
+    several, heads_fit = plan.hosts > 1, kind == "all-reduce" or plan.per_host <= channel_orders.MAX_HEADS
     return {
         NVLS: plan.nvls is not None and heads_fit and (not several or (host.collnet and kind == "all-reduce")),
         NVLS_TREE: plan.nvls is not None and several,
@@ -301,7 +294,7 @@ def bandwidth(kind: str, host: TuningInput, algorithm: str, protocol: str) -> fl
     # Full speed needs a head per GPU; NCCL counts half of the excess of GPUs over channels
     factor -= (factor - 1) / 2
     bandwidth_gb_per_s = plan.ring.inside * plan.ring.channels / factor
-    return bandwidth_gb_per_s / 2 * (0.85 if host.generation.compute_capability >= HOPPER else 1.0)
+    return bandwidth_gb_per_s / 2 * (0.85 if host.generation.compute_capability >= channel_orders.HOPPER else 1.0)
 
 
 def nvls_bandwidth(kind: str, host: TuningInput, algorithm: str) -> float:
@@ -332,7 +325,7 @@ def nvls_pace(kind: str, host: TuningInput) -> float:
     nvls = host.plan.nvls
     if nvls is None:
         return math.inf
-    heads = heads_of(1, host.plan.per_host, host.plan.nics)
+    heads = channel_orders.heads_of(1, host.plan.per_host, host.plan.nics)
     return _pulled(kind, host, NVLS, nvls.alone, heads) * host.members / ring_steps(kind, host.members)
 
 
@@ -357,7 +350,7 @@ def _pulled(kind: str, host: TuningInput, algorithm: str, channel_gb_per_s: floa
 def _ring_bandwidth(kind: str, host: TuningInput, protocol: str) -> float:
     """Return the bandwidth of a ring over all channels, in GB/s of the whole buffer."""
     ring, generation = host.plan.ring, host.generation
-    inside = host.plan.hosts == 1 or (host.plan.hosts == 2 and generation.compute_capability < BLACKWELL)
+    inside = host.plan.hosts == 1 or (host.plan.hosts == 2 and generation.compute_capability < channel_orders.BLACKWELL)
     bus = ring.channels * (ring.inside if inside else ring.between)
     bus_gb_per_s = {
         LL.name: min(_max_ll_gb_per_s(host), bus / 2),
@@ -425,7 +418,7 @@ def _ring_latency_ps(kind: str, host: TuningInput, protocol: str) -> float:
 
 def _tree_efficiency(host: TuningInput, size_bytes: int, algorithm: str, protocol: str) -> float:
     """Return the fraction of a tree's bandwidth that a size reaches; for NVLS trees from Blackwell on."""
-    of_nvls = algorithm == NVLS_TREE and host.generation.compute_capability >= BLACKWELL
+    of_nvls = algorithm == NVLS_TREE and host.generation.compute_capability >= channel_orders.BLACKWELL
     power = (size_bytes // 64).bit_length() - 1
     sizes = _SIZES_OF_TREES if algorithm == TREE else _SIZES_OF_NVLS_TREES if of_nvls else 0
     return _TREE_EFFICIENCY[protocol][power] if 0 <= power < sizes else 1.0

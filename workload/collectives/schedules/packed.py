@@ -21,16 +21,8 @@ from nadi.workload.collectives.plans.plan import (
     Step,
     step_table,
 )
-from nadi.workload.collectives.schedules.checks import (
-    BuiltSchedule,
-    SharedPlans,
-    SharesOf,
-    add_shares,
-    checked,
-    shared,
-)
-from nadi.workload.collectives.uneven import NAME as UNEVEN
-from nadi.workload.collectives.uneven import all_to_all_v, units
+from nadi.workload.collectives.schedules import checks
+from nadi.workload.collectives.uneven import NAME as UNEVEN, all_to_all_v, units
 from nadi.workload.errors import WorkloadError
 from nadi.workload.kept import KeptResults
 from nadi.workload.shape import GroupShape
@@ -139,13 +131,13 @@ class ScheduleSet:
         self._most_bytes, self._bytes = max_bytes, 0
         # An entry is an index of `_distinct`: two schedules share one if their plans differ in no more than the time
         # before their first step. -1 = the plans have no steps.
-        self._distinct: list[BuiltSchedule] = []
+        self._distinct: list[checks.BuiltSchedule] = []
         self._entries: dict[object, int] = {}  # by what the plans depend on: kind, algorithm, members, size, shape
         self._number: dict[tuple[int, int], int] = {}  # of a schedule, by entry and time before the first step
         self._uneven: dict[object, int] = {}
-        self._plans: list[SharedPlans] = []
+        self._plans: list[checks.SharedPlans] = []
         self._pieces: list[int] = []  # what `pieces` returns, by schedule
-        self._shares: dict[object, SharesOf] = {}
+        self._shares: dict[object, checks.SharesOf] = {}
         # By kind, algorithm, members and class of sizes: the entries of different shapes, and their contents
         self._of_shapes: dict[object, list[int]] = {}
         self._by_content: dict[object, int] = {}
@@ -187,23 +179,27 @@ class ScheduleSet:
             if members > 1:
                 label = f"algorithm {algorithm} for {kind} of {members}"
 
-                def build() -> BuiltSchedule:
+                def build() -> checks.BuiltSchedule:
                     """Return the schedule, which begins at once if sizes of a class differ in when they begin."""
-                    shares: SharesOf = {}
-                    plans = checked(chosen.plan(kind, members, shape, size_bytes), label, kind, shares)
-                    return BuiltSchedule(shared(plans if launch_ps is None else plans._replace(launch_ps=0)), shares)
+                    shares: checks.SharesOf = {}
+                    plans = checks.checked(chosen.plan(kind, members, shape, size_bytes), label, kind, shares)
+                    return checks.BuiltSchedule(
+                        checks.shared(plans if launch_ps is None else plans._replace(launch_ps=0)), shares
+                    )
 
                 built = (
-                    self._kept.get(key, build, BuiltSchedule.bytes_of) if self._kept and chosen.is_fixed else build()
+                    self._kept.get(key, build, checks.BuiltSchedule.bytes_of)
+                    if self._kept and chosen.is_fixed
+                    else build()
                 )
-                add_shares(built.shares, label, self._shares.setdefault(shape if by_shape else members, {}))
+                checks.add_shares(built.shares, label, self._shares.setdefault(shape if by_shape else members, {}))
                 entry = self._entry((kind, chosen, members, key[3:]), built)
             elif not chosen.needs_shape:
                 chosen.plan(kind, members)  # which checks the arguments
             self._entries[key] = entry
         return self._schedule(self._entries[key], launch_ps)
 
-    def _entry(self, family: object, new: BuiltSchedule) -> int:
+    def _entry(self, family: object, new: checks.BuiltSchedule) -> int:
         """Return the entry of plans, after adding them unless an entry of another shape has the same plans."""
         # Members on the first GPUs of their hosts do the same as members on the second ones: NPUs then share traces.
         # family: kind, algorithm, number of members and class of sizes. One shape alone is compared with nothing.
@@ -272,10 +268,10 @@ class ScheduleSet:
                 mean_bytes = int(matrix_bytes.sum()) // len(matrix_bytes)
                 plans = kernel_times.timed(plans, shape, kernel_times.protocol_of("all-to-all", shape, mean_bytes))
             label = f"algorithm {algorithm} for {UNEVEN} of {len(cut.sent)}"
-            self._uneven[key] = self._append(shared(checked(plans, label, "all-to-all")))
+            self._uneven[key] = self._append(checks.shared(checks.checked(plans, label, "all-to-all")))
         return self._uneven[key]
 
-    def _append(self, new: SharedPlans) -> int:
+    def _append(self, new: checks.SharedPlans) -> int:
         """Add the plans of a schedule, and return its number."""
         plans = new.plans
         factor = plans.chunks
@@ -321,10 +317,10 @@ def pack(schedules: Sequence[Plans]) -> Schedules:
     Args:
         schedules: The plans of each schedule.
     """
-    return _packed([shared(plans) for plans in schedules])
+    return _packed([checks.shared(plans) for plans in schedules])
 
 
-def _packed(parts: Sequence[SharedPlans]) -> Schedules:
+def _packed(parts: Sequence[checks.SharedPlans]) -> Schedules:
     """Return schedules as arrays. Equal plans of different schedules are one if they refer to no view of their own."""
     schedules = [part.plans for part in parts]
     plans: list[Plan] = []
@@ -382,7 +378,7 @@ def _packed(parts: Sequence[SharedPlans]) -> Schedules:
     )
 
 
-def _content(built: BuiltSchedule) -> bytes:
+def _content(built: checks.BuiltSchedule) -> bytes:
     """Return the digest of the plans of a schedule."""
     if not built.content:
         digest = hashlib.blake2b(digest_size=16)

@@ -22,16 +22,8 @@ from functools import lru_cache
 
 from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import Operator
+from nadi.workload.generators.models import operations
 from nadi.workload.generators.models.architecture import Model
-from nadi.workload.generators.models.operations import (
-    CORE,
-    FULL,
-    NONE,
-    PER_OP,
-    SELECTIVE,
-    modules_of,
-    recomputed_matrices,
-)
 from nadi.workload.generators.training import attention, experts, linear
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Item, Items
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
@@ -50,11 +42,11 @@ def complaint(model: Model, plan: ParallelPlan, framework: str) -> str:
         plan: The settled parallel plan.
         framework: The framework: "megatron", "deepspeed", "fsdp", or "inference" for serving.
     """
-    modules = modules_of(plan.recompute)
+    modules = operations.modules_of(plan.recompute)
     actual, others = f"recompute is {plan.recompute} with {framework}", "expected none, selective or full"
-    if plan.recompute == PER_OP and framework != "fsdp":
+    if plan.recompute == operations.PER_OP and framework != "fsdp":
         return f"{actual}, {others} (per-op is torchtitan's, with fsdp)"
-    if modules - {CORE} and framework != "megatron":
+    if modules - {operations.CORE} and framework != "megatron":
         return f"{actual}, {others} (modules are Megatron-Core's)"
     lacking = _lacking(model)
     wrong = next((module for module in sorted(modules) if lacking[module]), "")
@@ -67,7 +59,7 @@ def _lacking(model: Model) -> dict[str, str]:
     layers = [model.has_experts(number) for number in range(model.layers)]
     has_shared = model.experts is not None and model.experts.shared_width > 0
     return {
-        CORE: "",
+        operations.CORE: "",
         "moe_act": "" if any(layers) else "the model has no experts",
         "moe": "" if any(layers) else "the model has no experts",
         "shared_experts": "" if has_shared else "the model has no shared experts",
@@ -87,7 +79,13 @@ def recompute_options(model: Model, framework: str) -> tuple[str, ...]:
     lacking = _lacking(model)
     discarded = [module for module in ("moe_act", "layernorm", "mla_up_proj") if not lacking[module]]
     modules = ("+".join(discarded),) if framework == "megatron" and discarded else ()
-    return (NONE, *modules, SELECTIVE, *((PER_OP,) if framework == "fsdp" else ()), FULL)
+    return (
+        operations.NONE,
+        *modules,
+        operations.SELECTIVE,
+        *((operations.PER_OP,) if framework == "fsdp" else ()),
+        operations.FULL,
+    )
 
 
 def repeats_exchange(recompute: str) -> bool:
@@ -96,7 +94,7 @@ def repeats_exchange(recompute: str) -> bool:
     Args:
         recompute: The value of a plan's key `recompute`.
     """
-    return recompute == FULL or "moe" in modules_of(recompute)
+    return recompute == operations.FULL or "moe" in operations.modules_of(recompute)
 
 
 def attention_backward(shard: Shard) -> Items:
@@ -105,12 +103,12 @@ def attention_backward(shard: Shard) -> Items:
     Args:
         shard: A GPU's share of the model under the parallel plan.
     """
-    modules = modules_of(shard.plan.recompute)
+    modules = operations.modules_of(shard.plan.recompute)
     norm: Items = []
     if "layernorm" in modules and shard.model.latent is not None:
         norm.append(Compute("attention-norm", (shard.operator("norm", shard.rows, shard.model.hidden),)))
     before_core = attention.expansion(shard) if "mla_up_proj" in modules else []
-    before_core += attention.core(shard) if CORE in modules else []
+    before_core += attention.core(shard) if operations.CORE in modules else []
     return [*_renamed(norm), *attention.backward(shard, _renamed(before_core))]
 
 
@@ -123,7 +121,7 @@ def mlp_backward(shard: Shard, layer_number: int, forward: Items, *, has_experts
         forward: The items of its forward pass, from the norm to the residual.
         has_experts: Whether the layer has experts instead of a plain MLP.
     """
-    modules = modules_of(shard.plan.recompute)
+    modules = operations.modules_of(shard.plan.recompute)
     norm, *inner, residual = forward
     if not has_experts:
         return [*_renamed([norm, *inner] if "mlp" in modules else []), *linear.backward(shard)]
@@ -157,9 +155,9 @@ def whole_layer(shard: Shard, items_before: Sequence[Item], first: Items, second
         second: The items of the forward pass of its MLP or experts.
         has_experts: Whether the layer has experts instead of a plain MLP.
     """
-    if shard.plan.recompute == FULL:
+    if shard.plan.recompute == operations.FULL:
         return _renamed([*items_before, *first, *second])
-    if shard.plan.recompute == PER_OP:
+    if shard.plan.recompute == operations.PER_OP:
         return _renamed(_every_second(shard, [*first, *second], has_experts=has_experts))
     return []
 
@@ -201,7 +199,7 @@ def _every_second(shard: Shard, items: Items, *, has_experts: bool) -> Items:
     repeats the remaining products, those of routers and routed experts (torch._grouped_mm is not among the saved
     operators), norms, elementwise operators, all-gathers and all-reduces.
     """
-    again = recomputed_matrices(shard.model, shard.plan.dtype, has_experts=has_experts)
+    again = operations.recomputed_matrices(shard.model, shard.plan.dtype, has_experts=has_experts)
     joined = iter(products(shard, has_experts=has_experts))
     repeated: Items = []
     for item in items:

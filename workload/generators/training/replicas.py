@@ -27,14 +27,6 @@ from functools import cached_property
 from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import DTYPE_BYTES, Operator
 from nadi.workload.generators.training import item_lists
-from nadi.workload.generators.training.item_lists import (
-    RESTART_MICROS,
-    Compute,
-    GroupCollective,
-    Items,
-    Memory,
-    reads_number,
-)
 from nadi.workload.generators.training.linear import waiting
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.parameters import (
@@ -135,7 +127,7 @@ class Replicas:
         default = max(MEGATRON_MINIMUM, MEGATRON_PER_REPLICA * plan.dp * plan.cp)
         return buckets(tensors, requested or (None if is_single else default), ends_before=False)
 
-    def before_forward(self, unit_number: int, *, is_first: bool) -> tuple[Items, list[str]]:
+    def before_forward(self, unit_number: int, *, is_first: bool) -> tuple[item_lists.Items, list[str]]:
         """Return the collectives before a unit's forward pass, and the keys that the unit waits for.
 
         Args:
@@ -150,7 +142,7 @@ class Replicas:
             self._key(b) for b in self.buckets if b.units[0] <= unit_number <= b.units[1] and self._is_shared(b)
         ]
 
-    def before_backward(self, number: int) -> tuple[Items, list[str]]:
+    def before_backward(self, number: int) -> tuple[item_lists.Items, list[str]]:
         """Return the collectives before a unit's backward pass, and the keys that the unit waits for.
 
         FSDP with zero 2 keeps gathered parameters, so that it gathers none here.
@@ -160,7 +152,7 @@ class Replicas:
         """
         return self._gathers(number, -1) if self.plan.zero == 3 and self.shares_parameters else ([], [])
 
-    def after_backward(self, unit_number: int, *, is_last: bool) -> Items:
+    def after_backward(self, unit_number: int, *, is_last: bool) -> item_lists.Items:
         """Return the reductions that start when a unit's gradients are complete.
 
         Args:
@@ -177,13 +169,13 @@ class Replicas:
         complete = [b for b in self.buckets if b.units[0] == unit_number and not self._is_deferred(b)]
         return [item for b in complete for item in self._reduce(b, is_overlapped=True)]
 
-    def after_micro_batch(self) -> Items:
+    def after_micro_batch(self) -> item_lists.Items:
         """Return the reductions after every micro-batch that overlap no computation."""
         if self._reduces_every_micro_batch and not self.plan.overlap_grad_reduce:
             return [item for b in self.buckets for item in self._reduce(b, is_overlapped=False)]
         return []
 
-    def after_deferred(self) -> Items:
+    def after_deferred(self) -> item_lists.Items:
         """Return the reductions that wait for the deferred gradients of the output layer's weights."""
         return [item for b in self.buckets if self._is_deferred(b) for item in self._reduce(b, is_overlapped=True)]
 
@@ -194,13 +186,13 @@ class Replicas:
             return False
         return any(self.units[number].name == HEAD for number in range(bucket.units[0], bucket.units[1] + 1))
 
-    def after_all(self) -> Items:
+    def after_all(self) -> item_lists.Items:
         """Return the reductions at the end of a step that overlap no computation."""
         if self.shares_parameters or self.plan.overlap_grad_reduce or self._reduces_every_micro_batch:
             return []
         return [item for b in self.buckets for item in self._reduce(b, is_overlapped=False)]
 
-    def gathers(self, *, is_overlapped: bool) -> Items:
+    def gathers(self, *, is_overlapped: bool) -> item_lists.Items:
         """Return the all-gathers of the parameters that the optimizer updated, in the order of the forward pass.
 
         Args:
@@ -210,7 +202,7 @@ class Replicas:
             return self._gather_persistent()
         if self.plan.zero not in {1, 2} or self.framework == "fsdp":
             return []
-        items: Items = []
+        items: item_lists.Items = []
         for b in reversed(self.buckets):
             if self._is_shared(b):
                 narrow = b.operands if self.plan.fp8_gather and self.plan.dtype == "fp8" else 0
@@ -219,7 +211,9 @@ class Replicas:
                 name = f"chunk{self.chunk}-bucket{b.number}/dp:all-gather"
                 key = self._key(b) if is_overlapped else ""
                 kind = CollectiveCommType.ALL_GATHER
-                items.append(GroupCollective(name, kind, size, self._shard_family(is_expert=b.is_expert), key))
+                items.append(
+                    item_lists.GroupCollective(name, kind, size, self._shard_family(is_expert=b.is_expert), key)
+                )
         return items
 
     def _is_shared(self, bucket: ParameterBucket) -> bool:
@@ -228,7 +222,7 @@ class Replicas:
     def _key(self, bucket: ParameterBucket) -> str:
         return f"parameters {self.chunk} {bucket.number}"
 
-    def _reduce(self, bucket: ParameterBucket, *, is_overlapped: bool) -> Items:
+    def _reduce(self, bucket: ParameterBucket, *, is_overlapped: bool) -> item_lists.Items:
         """Return the reduction of a bucket's gradients; is_overlapped: whether only items with its key wait."""
         members = self.count(is_expert=bucket.is_expert)
         if members == 1:
@@ -244,18 +238,24 @@ class Replicas:
             keys = (key, key and f"copies {self.chunk} {bucket.number}")
             return [*items, *self._reduce_shards(name, count, keys, needs, is_expert=bucket.is_expert)]
         size = count * self.gradient_bytes
-        return [*items, GroupCollective(f"{name}:all-reduce", CollectiveCommType.ALL_REDUCE, size, family, key)]
+        return [
+            *items,
+            item_lists.GroupCollective(f"{name}:all-reduce", CollectiveCommType.ALL_REDUCE, size, family, key),
+        ]
 
-    def _before_reduction(self, bucket: ParameterBucket) -> Items:
+    def _before_reduction(self, bucket: ParameterBucket) -> item_lists.Items:
         """Return what Megatron-Core does with a bucket first (param_and_grad_buffer.py, start_grad_sync)."""
         plan = self.plan
-        items: Items = []
+        items: item_lists.Items = []
         if plan.check_gradients:
             norm = Operator("elementwise", (bucket.size, 1, 0), plan.grad_dtype)
-            items = [Compute("check-gradients", (norm,)), *reads_number(plan, "check-gradients/host", RESTART_MICROS)]
+            items = [
+                item_lists.Compute("check-gradients", (norm,)),
+                *item_lists.reads_number(plan, "check-gradients/host", item_lists.RESTART_MICROS),
+            ]
         if plan.scale_gradients:
             scale = Operator("elementwise", (bucket.size, 1, 1), plan.grad_dtype)
-            items.append(Compute("scale-gradients", (scale,)))
+            items.append(item_lists.Compute("scale-gradients", (scale,)))
         return items
 
     def _wrap(self, unit_number: int) -> tuple[int, list[int]]:
@@ -275,7 +275,7 @@ class Replicas:
         """The wraps of the chunk in the order of the forward pass."""
         return [self._wrap(number)[1] for number in range(len(self.units)) if self._wrap(number)[0] == number]
 
-    def _gathers(self, unit_number: int, direction: int) -> tuple[Items, list[str]]:
+    def _gathers(self, unit_number: int, direction: int) -> tuple[item_lists.Items, list[str]]:
         """Return the all-gathers that start before a unit, and the keys that the unit waits for."""
         # Before the first unit of a layer, the all-gather of the layer that is `prefetch` layers ahead starts. Before
         # the first layer of a pass, those of all layers up to there start. direction: 1 for a forward pass, -1 for a
@@ -292,27 +292,29 @@ class Replicas:
         if self._in_lists:
             return self._gather_lists(wraps, at, range(begin, min(end, len(wraps))), is_backward=direction < 0), []
         items = [item for wrap in wraps[begin:end] for item in self._gather_layer(wrap)]
-        awaited = [item.key for item in self._gather_layer(wraps[at]) if isinstance(item, GroupCollective)]
+        awaited = [item.key for item in self._gather_layer(wraps[at]) if isinstance(item, item_lists.GroupCollective)]
         if self.framework == "fsdp" and awaited and self.plan.copies == "tensors":
             items.append(item_lists.copied_out(self._name(wraps[at]), self._padded(wraps[at]), self.plan, awaited))
         return items, awaited
 
-    def _gather_layer(self, unit_numbers: Sequence[int]) -> Items:
+    def _gather_layer(self, unit_numbers: Sequence[int]) -> item_lists.Items:
         """Return the all-gathers of the parameters of a layer's units, after the loads of offloaded ones."""
-        items: Items = []
+        items: item_lists.Items = []
         for family, members, padded in self._sharded(unit_numbers):
             size = padded // members * self._parameter_bytes
             name, key = f"{self._name(unit_numbers)}/dp:all-gather", f"gathered {unit_numbers[0]} {family}"
             needs: tuple[str, ...] = ()
             if "parameters" in self.plan.offload:  # the GPU first loads its shard from the host
                 needs = (f"loaded {unit_numbers[0]} {family}",)
-                items.append(Memory(f"{self._name(unit_numbers)}/memory:load", size, loads=True, key=needs[0]))
-            items.append(GroupCollective(name, CollectiveCommType.ALL_GATHER, size, family, key, needs))
+                items.append(
+                    item_lists.Memory(f"{self._name(unit_numbers)}/memory:load", size, loads=True, key=needs[0])
+                )
+            items.append(item_lists.GroupCollective(name, CollectiveCommType.ALL_GATHER, size, family, key, needs))
         return items
 
-    def _reduce_layer(self, unit_numbers: Sequence[int]) -> Items:
+    def _reduce_layer(self, unit_numbers: Sequence[int]) -> item_lists.Items:
         """Return the reduce-scatters of the gradients of a layer's units; with FSDP they follow a copy."""
-        items: Items = []
+        items: item_lists.Items = []
         if self.framework == "fsdp" and self._sharded(unit_numbers) and self.plan.copies != "none":
             values = self._padded(unit_numbers)
             items.append(
@@ -326,22 +328,26 @@ class Replicas:
 
     def _reduce_shards(
         self, name: str, count: int, keys: tuple[str, str], needs: tuple[str, ...], *, is_expert: bool
-    ) -> Items:
+    ) -> item_lists.Items:
         """Return the reduce-scatter of gradients, and the all-reduce of a GPU's shard between copies of all shards.
 
         name, keys, needs: prefix of the names, keys of both, and `needs` of the first; count: number of gradients.
         """
         shards, copies = self.shards(is_expert=is_expert), self.plan.shard_copies
         size = -(-count // shards) * self.gradient_bytes
-        items: Items = []
+        items: item_lists.Items = []
         if shards > 1:
             kind, family = CollectiveCommType.REDUCE_SCATTER, self._shard_family(is_expert=is_expert)
-            items.append(GroupCollective(f"{name}:reduce-scatter", kind, size * shards, family, keys[0], needs))
+            items.append(
+                item_lists.GroupCollective(f"{name}:reduce-scatter", kind, size * shards, family, keys[0], needs)
+            )
             needs = waiting(keys[0])
         if copies > 1 and self.family(is_expert=is_expert):
             family = f"{self.family(is_expert=is_expert)}-replicate"
             items.append(
-                GroupCollective(f"{name}:all-reduce", CollectiveCommType.ALL_REDUCE, size, family, keys[1], needs)
+                item_lists.GroupCollective(
+                    f"{name}:all-reduce", CollectiveCommType.ALL_REDUCE, size, family, keys[1], needs
+                )
             )
         return items
 
@@ -383,17 +389,17 @@ class Replicas:
         is_fsdp = self.framework == "fsdp" and self.plan.pp == 1
         if not is_fsdp or not self._wraps:
             return []
-        return [item.key for item in self._reduce_layer(self._wraps[0]) if isinstance(item, GroupCollective)]
+        return [item.key for item in self._reduce_layer(self._wraps[0]) if isinstance(item, item_lists.GroupCollective)]
 
     def _gather_lists(
         self, wraps: Sequence[Sequence[int]], layer_number: int, begun_layers: range, *, is_backward: bool
-    ) -> Items:
+    ) -> item_lists.Items:
         """Return the items with which the GPU waits for a layer of `wraps` and starts to gather begun_layers."""
         # The wraps, units of each layer, are in the order of the pass. In a backward pass the gathers start when the
         # previous layer's gradients are reduced.
         reduced = self._reduce_tensors(wraps[layer_number - 1]) if is_backward and layer_number else []
-        needs = tuple(item.key for item in reduced if isinstance(item, GroupCollective))
-        items: Items = []
+        needs = tuple(item.key for item in reduced if isinstance(item, item_lists.GroupCollective))
+        items: item_lists.Items = []
         if layer_number not in begun_layers:
             items += [
                 self._unpacked(tensor, key)
@@ -407,16 +413,16 @@ class Replicas:
                     items.append(self._unpacked(tensor, key))
         return items
 
-    def _unpacked(self, tensor: item_lists.ListedTensor, key: str) -> Compute:
+    def _unpacked(self, tensor: item_lists.ListedTensor, key: str) -> item_lists.Compute:
         return item_lists.unpacked(tensor, self._dtype(self._parameter_bytes), key)
 
-    def _load(self, tensor: item_lists.ListedTensor) -> Items:
+    def _load(self, tensor: item_lists.ListedTensor) -> item_lists.Items:
         """Return the load of the GPU's shard from the host's memory, if parameters are offloaded."""
         if "parameters" not in self.plan.offload:
             return []
-        return [Memory(f"{tensor.name}/memory:load", tensor.share * self._parameter_bytes, loads=True)]
+        return [item_lists.Memory(f"{tensor.name}/memory:load", tensor.share * self._parameter_bytes, loads=True)]
 
-    def _reduce_tensors(self, unit_numbers: Sequence[int]) -> Items:
+    def _reduce_tensors(self, unit_numbers: Sequence[int]) -> item_lists.Items:
         """Return the reductions of the tensors of a layer's units, last tensor first, as they are computed."""
         dtype = self._dtype(self.gradient_bytes)
         return [
@@ -425,7 +431,7 @@ class Replicas:
             for item in item_lists.reduce(tensor, self.gradient_bytes, dtype, f"reduced {unit_numbers[0]} {number}")
         ]
 
-    def _gather_persistent(self) -> Items:
+    def _gather_persistent(self) -> item_lists.Items:
         """Return the gathers of the tensors that are too small to be sharded, after a step."""
         tensors = [t for wrap in self._wraps for t in self._tensors(wrap) if t.size < item_lists.PERSISTENT]
         families = dict.fromkeys(tensor.family for tensor in tensors)

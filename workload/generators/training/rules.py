@@ -16,17 +16,10 @@ from nadi.topologies import Graph
 from nadi.workload.compute.gpu import Gpu
 from nadi.workload.errors import WorkloadError
 from nadi.workload.generators.models.architecture import Model
-from nadi.workload.generators.training import recomputation
+from nadi.workload.generators.training import recomputation, stages
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import schedule_of
 from nadi.workload.generators.training.software import AUTO, profile
-from nadi.workload.generators.training.stages import (
-    layers_of_output,
-    layers_of_slots,
-    micro_batches,
-    pipeline_of,
-    slots,
-)
 
 Framework = Literal["megatron", "deepspeed", "fsdp", "inference"]
 
@@ -135,7 +128,7 @@ def _exchange(plan: ParallelPlan, framework: Framework, machine: TrainingMachine
     current = "deepep" if domain <= _HOST_GPUS else "hybridep"
     is_far = plan.ep * plan.etp > domain and plan.vpp > 1
     can_overlap = (
-        _takes_pairs(plan) and framework == "megatron" and micro_batches(plan) > 1
+        _takes_pairs(plan) and framework == "megatron" and stages.micro_batches(plan) > 1
     ) and not recomputation.repeats_exchange(plan.recompute)
     return {
         "nvlink_domain": domain,
@@ -316,14 +309,14 @@ def _pipeline_rules(model: Model, plan: ParallelPlan, framework: Framework) -> I
 
 def _layer_rules(model: Model, plan: ParallelPlan) -> Iterator[str]:
     """Yield the broken rules for layers per slot: none is empty, except the first and the last with `uneven`."""
-    count = slots(plan)
+    count = stages.slots(plan)
     actual = f"pp * vpp is {plan.pp} * {plan.vpp}" if plan.vpp > 1 else f"pp is {plan.pp}"
     # The first slot may hold only the embedding, the last one only the output layer
     maximum = model.layers + 2 if plan.uneven and plan.vpp > 1 else model.layers
     if count > maximum:
         yield f"{actual}, expected {maximum} at most, as the model has {model.layers} layers"
     elif not plan.uneven and model.layers % count:
-        sizes = layers_of_slots(model.layers, count, layers_of_output(model))
+        sizes = stages.layers_of_slots(model.layers, count, stages.layers_of_output(model))
         yield (
             f"{actual}, expected a divisor of the {model.layers} layers; {_nearest(count, _divisors(model.layers))}, "
             f"or uneven (from {min(sizes)} to {max(sizes)} layers)"
@@ -366,7 +359,7 @@ def _batch_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Ite
             f"{_around(batch, unit)}"
         )
         return
-    schedule, count = plan.pipeline_schedule, micro_batches(plan)
+    schedule, count = plan.pipeline_schedule, stages.micro_batches(plan)
     # Interleaving passes a group of pp micro-batches through a chunk before the next chunk
     if schedule == "interleaved" and count % plan.pp:
         yield (
@@ -379,7 +372,7 @@ def _batch_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Ite
             f"dualpipe with {count} micro-batches, expected an even number of at least {minimum} (2 pp); global batch: "
             + (_around(batch, 2 * unit) if count > minimum else f"nearest {minimum * unit}")
         )
-    error = pipeline_of(plan).complaint()
+    error = stages.pipeline_of(plan).complaint()
     if error:
         yield f"schedule {schedule}: {error}"
 

@@ -10,14 +10,7 @@ from collections.abc import Sequence
 from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import DTYPE_BYTES, Operator
 from nadi.workload.generators.memory.states import weight_bytes
-from nadi.workload.generators.training.item_lists import (
-    RESTART_MICROS,
-    Compute,
-    GroupCollective,
-    Items,
-    Memory,
-    reads_number,
-)
+from nadi.workload.generators.training import item_lists
 from nadi.workload.generators.training.replicas import Replicas
 from nadi.workload.generators.training.software import HostWork, profile
 from nadi.workload.generators.training.stages import Shard, stage_size
@@ -28,7 +21,7 @@ _HOST_BYTES_PER_MICRO = 51_200
 channels of DDR4-3200 each)."""
 
 
-def after_forward(shard: Shard, unit: ModelUnit) -> Items:
+def after_forward(shard: Shard, unit: ModelUnit) -> item_lists.Items:
     """Return the store of a layer's activations to the host after the layer's last unit.
 
     Args:
@@ -36,10 +29,10 @@ def after_forward(shard: Shard, unit: ModelUnit) -> Items:
         unit: The unit whose forward pass ends.
     """
     is_offloaded = unit.kept and "activations" in shard.plan.offload
-    return [Memory("memory:store", unit.kept, loads=False)] if is_offloaded else []
+    return [item_lists.Memory("memory:store", unit.kept, loads=False)] if is_offloaded else []
 
 
-def before_backward(shard: Shard, units: Sequence[ModelUnit], unit_number: int) -> tuple[Items, list[str]]:
+def before_backward(shard: Shard, units: Sequence[ModelUnit], unit_number: int) -> tuple[item_lists.Items, list[str]]:
     """Return the loads of activations that start before a unit's backward pass, and the keys that the unit waits for.
 
     A layer's activations start to load before the backward pass of the layer above; those of the last layer at once.
@@ -55,13 +48,13 @@ def before_backward(shard: Shard, units: Sequence[ModelUnit], unit_number: int) 
     at = layers.index(unit_number)
     # The last layer starts its own load and that of the layer below; the others start one layer ahead
     begun = layers[at : at + 2] if at == 0 else layers[at + 1 : at + 2]
-    items: Items = [
-        Memory(f"{units[i].layer}/memory:load", units[i].kept, loads=True, key=_key(units[i])) for i in begun
+    items: item_lists.Items = [
+        item_lists.Memory(f"{units[i].layer}/memory:load", units[i].kept, loads=True, key=_key(units[i])) for i in begun
     ]
     return items, [_key(units[unit_number])]
 
 
-def step(shard: Shard, parameters: int, update: Compute) -> Items:
+def step(shard: Shard, parameters: int, update: item_lists.Compute) -> item_lists.Items:
     """Return the optimizer's step; if it is offloaded, it runs on the host between its transfers.
 
     Args:
@@ -75,9 +68,9 @@ def step(shard: Shard, parameters: int, update: Compute) -> Items:
     micros = -(-sum(operator.bytes for operator in update.operators) // _HOST_BYTES_PER_MICRO)
     sent = "optimizer gradients"
     return [
-        Memory("memory:store", parameters * int(DTYPE_BYTES[shard.plan.grad_dtype]), loads=False, key=sent),
+        item_lists.Memory("memory:store", parameters * int(DTYPE_BYTES[shard.plan.grad_dtype]), loads=False, key=sent),
         update._replace(needs=(sent,), on_host_micros=micros),
-        Memory("memory:load", parameters * weight_bytes(shard.plan), loads=True),
+        item_lists.Memory("memory:load", parameters * weight_bytes(shard.plan), loads=True),
     ]
 
 
@@ -96,7 +89,9 @@ _STATE_BYTES = 28
 """Bytes per parameter that Adam reads (gradient) and reads and writes (weight, momentum, variance), all in FP32."""
 
 
-def items(shard: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
+def items(
+    shard: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas], *, is_at_an_end: bool
+) -> item_lists.Items:
     """Return the items at the end of a step.
 
     Args:
@@ -117,7 +112,7 @@ def items(shard: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas]
     ]
 
 
-def after_loss(shard: Shard, replicas: Replicas) -> Items:
+def after_loss(shard: Shard, replicas: Replicas) -> item_lists.Items:
     """Return how the loss of a micro-batch is reported, unless the step reports that of all micro-batches at its end.
 
     Args:
@@ -127,18 +122,21 @@ def after_loss(shard: Shard, replicas: Replicas) -> Items:
     if shard.plan.report_loss == "step":
         return []
     is_read = shard.plan.report_loss == "checked"
-    return [*_loss(replicas), *(reads_number(shard.plan, "loss/host", RESTART_MICROS) if is_read else [])]
+    return [
+        *_loss(replicas),
+        *(item_lists.reads_number(shard.plan, "loss/host", item_lists.RESTART_MICROS) if is_read else []),
+    ]
 
 
-def _loss(replicas: Replicas) -> Items:
+def _loss(replicas: Replicas) -> item_lists.Items:
     """Return the sum of a loss over the replicas."""
     if replicas.count(is_expert=False) == 1:
         return []
     family = replicas.family(is_expert=False)
-    return [GroupCollective("loss/dp:all-reduce", CollectiveCommType.ALL_REDUCE, _NUMBER_BYTES, family)]
+    return [item_lists.GroupCollective("loss/dp:all-reduce", CollectiveCommType.ALL_REDUCE, _NUMBER_BYTES, family)]
 
 
-def beginning(shard: Shard, replicas: Sequence[Replicas]) -> Items:
+def beginning(shard: Shard, replicas: Sequence[Replicas]) -> item_lists.Items:
     """Return the items before the first forward pass of a step: Megatron-LM sets its buffers of gradients to 0.
 
     The gathers of parameters come after them: the first one is launched by the first module's forward pass, and
@@ -152,7 +150,7 @@ def beginning(shard: Shard, replicas: Sequence[Replicas]) -> Items:
         return []
     count = sum(tensor.size for each in replicas for unit in each.units for tensor in unit.tensors)
     zeros = Operator("elementwise", (count, 0, 1), shard.plan.grad_dtype)
-    return [Compute("zero-gradients", (zeros,))] if count else []
+    return [item_lists.Compute("zero-gradients", (zeros,))] if count else []
 
 
 def _host(shard: Shard, replicas: Sequence[Replicas]) -> HostWork:
@@ -161,7 +159,7 @@ def _host(shard: Shard, replicas: Sequence[Replicas]) -> HostWork:
     return HostWork() if known is None else known.host
 
 
-def _update(shard: Shard, replicas: Sequence[Replicas], own: int) -> Items:
+def _update(shard: Shard, replicas: Sequence[Replicas], own: int) -> item_lists.Items:
     """Return the norm of the gradients and the optimizer's step on the GPU's `own` parameters."""
     plan, host = shard.plan, _host(shard, replicas)
     bytes_each = _STATE_BYTES + (0 if plan.dtype == "fp32" else 2)  # with the model's 16-bit copy if there is one
@@ -169,16 +167,16 @@ def _update(shard: Shard, replicas: Sequence[Replicas], own: int) -> Items:
     launch_micros, copies_micros = tensors * host.optimizer_ns // 1000, tensors * host.copies_ns // 1000
     has_copies = copies_micros and "host" not in plan.without
     return [
-        Compute("grad-norm", (Operator("elementwise", (own, 1, 0), "fp32"),)),
+        item_lists.Compute("grad-norm", (Operator("elementwise", (own, 1, 0), "fp32"),)),
         *_grad_norm(shard),
-        *(reads_number(plan, "grad-norm/host", launch_micros) if host.reads_norm else []),
-        *([Compute("copies/host", (), on_host_micros=copies_micros, key=_COPIES)] if has_copies else []),
-        *step(shard, own, Compute("step", (Operator("optimizer", (own, bytes_each), plan.dtype),))),
+        *(item_lists.reads_number(plan, "grad-norm/host", launch_micros) if host.reads_norm else []),
+        *([item_lists.Compute("copies/host", (), on_host_micros=copies_micros, key=_COPIES)] if has_copies else []),
+        *step(shard, own, item_lists.Compute("step", (Operator("optimizer", (own, bytes_each), plan.dtype),))),
         *_statistics(shard, host.statistics),
     ]
 
 
-def _statistics(shard: Shard, count: int) -> Items:
+def _statistics(shard: Shard, count: int) -> item_lists.Items:
     """Return the numbers that the host reads after the step: whether it succeeded, and the largest norm."""
     # Megatron-LM's train_step: logical_and_across_model_parallel_group and reduce_max_stat_across_model_parallel_group
     plan, kind = shard.plan, CollectiveCommType.ALL_REDUCE
@@ -186,16 +184,18 @@ def _statistics(shard: Shard, count: int) -> Items:
         item
         for number in range(count if plan.tp * plan.pp > 1 else 0)
         for item in (
-            GroupCollective(f"statistics{number}/world:all-reduce", kind, _NUMBER_BYTES, "model", needs=(_COPIES,)),
-            *reads_number(plan, f"statistics{number}/host"),
+            item_lists.GroupCollective(
+                f"statistics{number}/world:all-reduce", kind, _NUMBER_BYTES, "model", needs=(_COPIES,)
+            ),
+            *item_lists.reads_number(plan, f"statistics{number}/host"),
         )
     ]
 
 
-def _loop(shard: Shard, replicas: Sequence[Replicas]) -> Items:
+def _loop(shard: Shard, replicas: Sequence[Replicas]) -> item_lists.Items:
     """Return the host's time until the next step: its training loop, and what the plan adds."""
     micros = _host(shard, replicas).loop_us + 1000 * shard.plan.host_ms
-    return reads_number(shard.plan, "host", micros, (_COPIES,)) if micros else []
+    return item_lists.reads_number(shard.plan, "host", micros, (_COPIES,)) if micros else []
 
 
 def _own_parameters(replicas: Replicas) -> int:
@@ -209,7 +209,7 @@ def _own_parameters(replicas: Replicas) -> int:
     return sum(-(-count[is_expert] // replicas.shards(is_expert=is_expert)) for is_expert in (False, True))
 
 
-def _norms(shard: Shard, replicas: Sequence[Replicas]) -> Items:
+def _norms(shard: Shard, replicas: Sequence[Replicas]) -> item_lists.Items:
     """Return the sum of the norms' gradients, which sequence parallelism computes per GPU for its own tokens."""
     if not shard.plan.sequence_parallel or shard.plan.tp == 1:
         return []
@@ -217,10 +217,12 @@ def _norms(shard: Shard, replicas: Sequence[Replicas]) -> Items:
     if any(each.shares_parameters for each in replicas):
         count = -(-count // replicas[0].shards(is_expert=False))
     size = count * replicas[0].gradient_bytes
-    return [GroupCollective("norms/tp:all-reduce", CollectiveCommType.ALL_REDUCE, size, "tp")] if count else []
+    return (
+        [item_lists.GroupCollective("norms/tp:all-reduce", CollectiveCommType.ALL_REDUCE, size, "tp")] if count else []
+    )
 
 
-def _tied_embedding(shard: Shard, replicas: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
+def _tied_embedding(shard: Shard, replicas: Sequence[Replicas], *, is_at_an_end: bool) -> item_lists.Items:
     """Return the sum of the gradients of an embedding that the first and the last stage share."""
     # With DualPipe each of these stages has both ends of the model, so that no collective is needed.
     plan = shard.plan
@@ -230,10 +232,10 @@ def _tied_embedding(shard: Shard, replicas: Sequence[Replicas], *, is_at_an_end:
     size = shard.vocabulary * shard.model.hidden * replicas[0].gradient_bytes
     if replicas[0].shares_parameters:
         size = -(-size // replicas[0].shards(is_expert=False))
-    return [GroupCollective("embedding:all-reduce", CollectiveCommType.ALL_REDUCE, size, "embedding")]
+    return [item_lists.GroupCollective("embedding:all-reduce", CollectiveCommType.ALL_REDUCE, size, "embedding")]
 
 
-def _expert_biases(shard: Shard, replicas: Sequence[Replicas]) -> Items:
+def _expert_biases(shard: Shard, replicas: Sequence[Replicas]) -> item_lists.Items:
     """Return the sum of the tokens of each expert over the stage's GPUs, and the update of the experts' biases."""
     # Megatron-Core, _update_router_expert_bias of core/distributed/finalize_model_grads.py
     if shard.model.experts is None or not shard.model.experts.expert_bias:
@@ -244,15 +246,17 @@ def _expert_biases(shard: Shard, replicas: Sequence[Replicas]) -> Items:
         return []
     size, kind = count * _NUMBER_BYTES, CollectiveCommType.ALL_REDUCE
     is_alone = stage_size(shard.plan) == 1 and not shard.plan.is_mirrored
-    counts = [] if is_alone else [GroupCollective("expert-bias/world:all-reduce", kind, size, "stage")]
-    return [*counts, Compute("expert-bias", (Operator("elementwise", (count, 2, 1), "fp32"),))]
+    counts = [] if is_alone else [item_lists.GroupCollective("expert-bias/world:all-reduce", kind, size, "stage")]
+    return [*counts, item_lists.Compute("expert-bias", (Operator("elementwise", (count, 2, 1), "fp32"),))]
 
 
-def _grad_norm(shard: Shard) -> Items:
+def _grad_norm(shard: Shard) -> item_lists.Items:
     """Return the sum of the squared norm over all GPUs with different parameters."""
     plan = shard.plan
     family = "world" if plan.zero or plan.ep > 1 or plan.is_mirrored else "model"
     members = plan.gpus if family == "world" else plan.tp * plan.pp
     if members == 1:
         return []
-    return [GroupCollective("grad-norm/world:all-reduce", CollectiveCommType.ALL_REDUCE, _NUMBER_BYTES, family)]
+    return [
+        item_lists.GroupCollective("grad-norm/world:all-reduce", CollectiveCommType.ALL_REDUCE, _NUMBER_BYTES, family)
+    ]

@@ -306,8 +306,7 @@ def _hide(
     prepare_table: "Callable[[TraceTable], TraceTable]",
 ) -> dict[str, object]:
     """Hide traces in two passes: the first collects the values in use, the second writes each trace into `out`."""
-    from nadi.et.obfuscation import Obfuscation, Vocabulary
-    from nadi.et.obfuscation import obfuscate as hidden
+    from nadi.et.obfuscation import Obfuscation, Vocabulary, obfuscate as hidden
 
     used = Vocabulary(groups=set(trace_source.groups))
     for table in trace_source.tables():

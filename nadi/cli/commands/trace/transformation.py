@@ -65,8 +65,7 @@ def expand(
     prefix: options.Prefix = "trace",
 ) -> None:
     """Write a trace set in the form that other tools read: a file per NPU with its own peers, and groups.json."""
-    from nadi.workload import expand as expanded
-    from nadi.workload import read_set
+    from nadi.workload import expand as expanded, read_set
 
     with unwound():
         traces = read_set(folder, keep_others=True)
@@ -84,8 +83,7 @@ def merge(
     as_json: options.AsJson = False,
 ) -> None:
     """Merge the traces of all NPUs into one file, which `nadi trace split` divides into the same files again."""
-    from nadi.et.reshape import companions, find_files
-    from nadi.et.reshape import merge as merged
+    from nadi.et.reshape import companions, find_files, merge as merged
 
     files = [file for place in paths for file in find_files(place)]
     companion_files = [file for place in paths if len(paths) == 1 for file in companions(place)]
@@ -107,8 +105,7 @@ def split(
     as_json: options.AsJson = False,
 ) -> None:
     """Divide a master trace into its original files, with their names, byte for byte."""
-    from nadi.et.reshape import read_index
-    from nadi.et.reshape import split as parted
+    from nadi.et.reshape import read_index, split as parted
     from nadi.workload.trace_sets import staged_traces
 
     index = read_index(file)

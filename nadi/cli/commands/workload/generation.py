@@ -94,8 +94,7 @@ def write_traces(traces: "TraceSet", out: Path, prefix: str, *, expand: bool) ->
         prefix: Beginning of the names of the files.
         expand: Whether to write a trace per NPU instead of a trace set.
     """
-    from nadi.workload import expand as expanded
-    from nadi.workload import write_set
+    from nadi.workload import expand as expanded, write_set
 
     if expand:
         written = expanded(traces, out, prefix)

@@ -9,39 +9,13 @@ matter, and one NPU of a class (`equivalence`) can represent the class.
 
 import numpy as np
 
-from nadi.pdes import LONGEST_RUN_PS
+from nadi.pdes import LONGEST_RUN_PS, trace_steps
 from nadi.pdes.kernels import heap_pop, heap_push, inline, kernel, mix2, mix3, outline
-from nadi.pdes.trace_steps import (
-    COMPUTE_LANE,
-    KIND_COLLECTIVE,
-    KIND_COMPUTE,
-    KIND_MEMORY,
-    KIND_RECV,
-    KIND_SEND,
-    LANES,
-    ROW_ARRIVED,
-    ROW_POSTED,
-    ROW_READY,
-    ROW_STARTED,
-    begin_turns,
-    begin_work,
-    change_pace,
-    end_turn,
-    job_of,
-    leave_lane,
-    next_for_lane,
-    next_ready,
-    notify_children,
-    rank_of,
-    slowed,
-    takes_turn,
-    wait_for_lane,
-)
 from nadi.simulation.closed_forms.advancing.state import state_of
 
 # Kinds of events; events of one moment are handled in this order. A lane's event is EVENT_LANE + lane; at EVENT_RUNS a
 # collective takes its first step. Kind 0 begins the run.
-EVENT_LEFT, EVENT_LANE, EVENT_ARRIVED = 1, 2, 2 + LANES
+EVENT_LEFT, EVENT_LANE, EVENT_ARRIVED = 1, 2, 2 + trace_steps.LANES
 EVENT_RUNS, EVENT_TOGETHER, EVENT_POSTED = EVENT_ARRIVED + 1, EVENT_ARRIVED + 2, EVENT_ARRIVED + 3
 ALL_DONE, NO_ROOM, PAUSED, TOO_LATE = range(4)
 CLASS_SHIFT, KIND_SHIFT = 32, 56
@@ -83,8 +57,8 @@ def finish(address, class_number, row):
     state.ctl.done += 1
     state.ctl.finish_ps = max(state.ctl.finish_ps, state.ctl.now_ps)
     if state.ctl.one_at_a_time == 1:
-        end_turn(state.turns[class_number], row)
-    notify_children(npu_class, state.rows, state.trace, row, state.ctl.serial)
+        trace_steps.end_turn(state.turns[class_number], row)
+    trace_steps.notify_children(npu_class, state.rows, state.trace, row, state.ctl.serial)
 
 
 @inline
@@ -169,15 +143,15 @@ def takes_ps(state, npu_class, program_row, kind, lane):
     """
     now = state.ctl.now_ps
     duration = state.trace.duration_ps[program_row]
-    if kind == KIND_COMPUTE:
+    if kind == trace_steps.KIND_COMPUTE:
         # changes count for rows that begin after them, so they are made when a row begins
         while npu_class.next_change < npu_class.changes_end and state.changes.at_ps[npu_class.next_change] <= now:
             npu_class.slow_1024ths = state.changes.slow_1024ths[npu_class.next_change]
             npu_class.next_change += 1
         if npu_class.slow_1024ths != 0:
-            duration = slowed(duration, npu_class.slow_1024ths)
-    if lane == COMPUTE_LANE and state.ctl.slows_compute != 0:
-        duration = begin_work(npu_class, duration, now)
+            duration = trace_steps.slowed(duration, npu_class.slow_1024ths)
+    if lane == trace_steps.COMPUTE_LANE and state.ctl.slows_compute != 0:
+        duration = trace_steps.begin_work(npu_class, duration, now)
     return duration
 
 
@@ -194,13 +168,13 @@ def count_running(address, class_number, change):
     npu_class = state.classes[class_number]
     before = npu_class.running
     after = before + change
-    row = np.int64(npu_class.lane[COMPUTE_LANE])
+    row = np.int64(npu_class.lane[trace_steps.COMPUTE_LANE])
     # the pace is the same with one running collective as with several
     if row < 0 or (before > 0 and after > 0):
         npu_class.running = after
         return
-    change_pace(npu_class, change, state.ctl.now_ps)
-    push_event(state, npu_class.due_ps, EVENT_LANE + COMPUTE_LANE, class_number, row)
+    trace_steps.change_pace(npu_class, change, state.ctl.now_ps)
+    push_event(state, npu_class.due_ps, EVENT_LANE + trace_steps.COMPUTE_LANE, class_number, row)
 
 
 @inline
@@ -215,7 +189,7 @@ def has_lapsed(state, npu_class, row):
     if state.ctl.slows_compute == 0:
         return False
     # events stay in the heap when the pace changes, and another one is pushed
-    return npu_class.lane[COMPUTE_LANE] != row or npu_class.due_ps != state.ctl.now_ps
+    return npu_class.lane[trace_steps.COMPUTE_LANE] != row or npu_class.due_ps != state.ctl.now_ps
 
 
 @inline
@@ -226,7 +200,7 @@ def slows(w, r):
         w: State of the run.
         r: Row of the collective in the tables of the Program.
     """
-    return w.ctl.slows_compute != 0 and w.trace.lane[r] == COMPUTE_LANE
+    return w.ctl.slows_compute != 0 and w.trace.lane[r] == trace_steps.COMPUTE_LANE
 
 
 @inline
@@ -239,7 +213,7 @@ def has_ready(state, class_number):
     """
     npu_class = state.classes[class_number]
     if state.ctl.one_at_a_time == 1 and npu_class.ready_head < 0:
-        begin_turns(npu_class, state.turns[class_number], state.rows)
+        trace_steps.begin_turns(npu_class, state.turns[class_number], state.rows)
     return npu_class.ready_head >= 0
 
 
@@ -254,38 +228,38 @@ def start(address, class_number):
     state = state_of(address)
     npu_class = state.classes[class_number]
     base = npu_class.row_base
-    row = next_ready(npu_class, state.rows)
-    if state.ctl.one_at_a_time == 1 and not takes_turn(
+    row = trace_steps.next_ready(npu_class, state.rows)
+    if state.ctl.one_at_a_time == 1 and not trace_steps.takes_turn(
         npu_class, state.turns[class_number], state.rows, state.trace, row, state.ctl.serial
     ):
         return
     program_row = npu_class.trace_base + row
     kind = state.trace.kind[program_row]
     done = False
-    if kind == KIND_COMPUTE or kind == KIND_MEMORY:
+    if kind == trace_steps.KIND_COMPUTE or kind == trace_steps.KIND_MEMORY:
         lane = np.int64(state.trace.lane[program_row])
         if npu_class.lane[lane] >= 0:
-            wait_for_lane(npu_class, state.rows, lane, row)
+            trace_steps.wait_for_lane(npu_class, state.rows, lane, row)
             return
         duration = takes_ps(state, npu_class, program_row, kind, lane)
         if duration == 0:
             done = True
-            next_for_lane(npu_class, state.rows, lane)
+            trace_steps.next_for_lane(npu_class, state.rows, lane)
         else:
             npu_class.lane[lane] = row
             push_event(state, state.ctl.now_ps + duration, EVENT_LANE + lane, class_number, row)
-    elif kind == KIND_SEND:
+    elif kind == trace_steps.KIND_SEND:
         if state.trace.duration_ps[program_row] > 0:
             push_event(state, state.ctl.now_ps + state.trace.duration_ps[program_row], EVENT_POSTED, class_number, row)
         else:
             send(state, class_number, row, program_row)
-    elif kind == KIND_RECV:
-        done = state.rows.flag[base + row] & ROW_ARRIVED != 0  # else the arrival finishes the row
-        state.rows.flag[base + row] |= ROW_POSTED
-    elif kind == KIND_COLLECTIVE:
+    elif kind == trace_steps.KIND_RECV:
+        done = state.rows.flag[base + row] & trace_steps.ROW_ARRIVED != 0  # else the arrival finishes the row
+        state.rows.flag[base + row] |= trace_steps.ROW_POSTED
+    elif kind == trace_steps.KIND_COLLECTIVE:
         slot = npu_class.slot_base + state.trace.group[program_row]
         if state.ctl.serial == 1 and state.rows.slot_next[slot] != state.trace.seq[program_row]:
-            state.rows.flag[base + row] |= ROW_READY
+            state.rows.flag[base + row] |= trace_steps.ROW_READY
             return
         if state.trace.schedule[program_row] < 0:
             done = True
@@ -299,7 +273,7 @@ def start(address, class_number):
             join(state, class_number, program_row)
     else:
         done = True
-    state.rows.flag[base + row] |= ROW_STARTED
+    state.rows.flag[base + row] |= trace_steps.ROW_STARTED
     state.rows.start[base + row] = state.ctl.now_ps
     if done:
         finish(address, class_number, row)
@@ -319,9 +293,9 @@ def act(address, event_kind, class_number, row):
     npu_class = state.classes[class_number]
     base = npu_class.row_base
     if event_kind == EVENT_ARRIVED:
-        state.rows.flag[base + row] |= ROW_ARRIVED
+        state.rows.flag[base + row] |= trace_steps.ROW_ARRIVED
         # a receive ends when it is posted and its message is in
-        if state.rows.flag[base + row] & ROW_POSTED != 0:
+        if state.rows.flag[base + row] & trace_steps.ROW_POSTED != 0:
             finish(address, class_number, row)
     elif event_kind == EVENT_RUNS:
         count_running(address, class_number, 1)
@@ -333,10 +307,10 @@ def act(address, event_kind, class_number, row):
         send(state, class_number, row, npu_class.trace_base + row)
     elif event_kind == EVENT_LEFT:
         finish(address, class_number, row)
-    elif event_kind == EVENT_LANE + COMPUTE_LANE and has_lapsed(state, npu_class, row):
+    elif event_kind == EVENT_LANE + trace_steps.COMPUTE_LANE and has_lapsed(state, npu_class, row):
         return
     elif event_kind >= EVENT_LANE:
-        leave_lane(npu_class, state.rows, event_kind - EVENT_LANE)
+        trace_steps.leave_lane(npu_class, state.rows, event_kind - EVENT_LANE)
         finish(address, class_number, row)
 
 
@@ -384,10 +358,10 @@ def add_digests(finish_ps, first_row, class_of_npu, who, begin_ps, totals):
     """
     for npu in range(class_of_npu.shape[0]):
         c = class_of_npu[npu]
-        at = 4 * job_of(who[npu])
+        at = 4 * trace_steps.job_of(who[npu])
         for i in range(first_row[c], first_row[c + 1]):
             # the same hash as in runs with packets, so that digests can be compared
-            h = mix3(rank_of(who[npu]), i - first_row[c], 0x4E41)
+            h = mix3(trace_steps.rank_of(who[npu]), i - first_row[c], 0x4E41)
             since = finish_ps[i] - begin_ps[npu]
             totals[at] += mix2(h, since)
             totals[at + 1] += mix2(since * 3 + 1, h)

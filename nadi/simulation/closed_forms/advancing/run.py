@@ -7,18 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nadi import pdes
 from nadi.inputs.arrays import Int64
-from nadi.pdes import (
-    LONGEST_RUN_PS,
-    MAX_LINES,
-    TOO_LATE_TEXT,
-    NpuFault,
-    RunError,
-    Settings,
-    Snapshot,
-    trace_steps,
-    traces,
-)
+from nadi.pdes import trace_steps, traces
 from nadi.pdes.kernels import Directory, Program, aligned, compile_for, full, row_of, rows_of, zeros
 from nadi.simulation.closed_forms.advancing import state as s
 from nadi.simulation.closed_forms.advancing.advance import ALL_DONE, NO_ROOM, TOO_LATE, add_digests, advance
@@ -55,8 +46,8 @@ def run_closed_form(
     by_class: ClassProgram,
     collective_ps: Int64,
     messages: MessageTimes,
-    settings: Settings,
-    progress: Callable[[Snapshot], None] | None = None,
+    settings: pdes.Settings,
+    progress: Callable[[pdes.Snapshot], None] | None = None,
 ) -> ClassTimes:
     """Run a Program, one NPU per class, and return the times per class of NPUs; RunError if rows wait for ever.
 
@@ -79,7 +70,7 @@ def run_closed_form(
     total = int(by_class.row_ptr[-1])
     while (stopped := advance(directory.address, EVENTS_OF_A_PAUSE)) != ALL_DONE:
         if stopped == TOO_LATE:
-            raise RunError(TOO_LATE_TEXT)
+            raise pdes.RunError(pdes.TOO_LATE_TEXT)
         if stopped == NO_ROOM:
             heap = zeros(2 * len(work.heap))
             heap[: len(work.heap)] = work.heap
@@ -89,7 +80,7 @@ def run_closed_form(
         elif progress is not None:
             events += EVENTS_OF_A_PAUSE
             progress(
-                Snapshot(
+                pdes.Snapshot(
                     now_ps=int(work.ctl.now_ps),
                     packet_hops=0,
                     nodes_done=int(work.ctl.done),
@@ -100,7 +91,7 @@ def run_closed_form(
             )
     directory.check_guards()
     if int(work.ctl.done) < total:
-        raise RunError(_deadlock_message(by_class, work))
+        raise pdes.RunError(_deadlock_message(by_class, work))
     return ClassTimes(
         row_ptr=by_class.row_ptr,
         start_ps=work.rows.start[:total],
@@ -113,9 +104,9 @@ def run_closed_form(
     )
 
 
-def _pace_changes(work: s.AdvanceState, by_class: ClassProgram, npu_faults: Sequence[NpuFault]) -> s.PaceChanges:
+def _pace_changes(work: s.AdvanceState, by_class: ClassProgram, npu_faults: Sequence[pdes.NpuFault]) -> s.PaceChanges:
     """Return the times at which classes of NPUs become slow or fast again, and set each class's part of them."""
-    of_npu: dict[int, list[NpuFault]] = {}
+    of_npu: dict[int, list[pdes.NpuFault]] = {}
     for fault in npu_faults:
         of_npu.setdefault(fault.npu, []).append(fault)
     changes: list[tuple[int, int]] = []
@@ -153,7 +144,7 @@ def digests_of(times: ClassTimes, program: Program, classes: Classes) -> dict[st
 
 
 def _initial_state(
-    by_class: ClassProgram, collective_ps: Int64, messages: MessageTimes, settings: Settings
+    by_class: ClassProgram, collective_ps: Int64, messages: MessageTimes, settings: pdes.Settings
 ) -> s.AdvanceState:
     """Return the state at time 0; collective_ps: int64[K], time of each collective in ps."""
     program, classes = by_class.program, by_class.classes
@@ -208,7 +199,7 @@ def _initial_state(
 
 def _bounded(times_ps: ArrayLike) -> Int64:
     """Return int64[n], times in picoseconds limited to what a run can represent, and at least _MIN_PS."""
-    return aligned(np.clip(np.asarray(times_ps, np.int64), _MIN_PS, LONGEST_RUN_PS + 1))
+    return aligned(np.clip(np.asarray(times_ps, np.int64), _MIN_PS, pdes.LONGEST_RUN_PS + 1))
 
 
 def _deadlock_message(by_class: ClassProgram, work: s.AdvanceState) -> str:
@@ -219,13 +210,13 @@ def _deadlock_message(by_class: ClassProgram, work: s.AdvanceState) -> str:
     )
     which = np.searchsorted(by_class.row_ptr, begun, side="right") - 1
     rows = begun - by_class.row_ptr[which]
-    shown = zip(which[:MAX_LINES].tolist(), rows[:MAX_LINES].tolist(), strict=True)
+    shown = zip(which[: pdes.MAX_LINES].tolist(), rows[: pdes.MAX_LINES].tolist(), strict=True)
     lines = [_waits(by_class, work, c, row) for c, row in shown]
     # one more item at the end, as reduceat takes no index behind it
     done = np.add.reduceat(np.append((flag & trace_steps.ROW_DONE) != 0, False).astype(np.int64), by_class.row_ptr[:-1])
     of_class = np.diff(by_class.row_ptr)
     left = int(((of_class - np.where(of_class > 0, done, 0)) * by_class.classes.size).sum())
-    more = f"\n  and {len(begun) - MAX_LINES} more" if len(begun) > MAX_LINES else ""
+    more = f"\n  and {len(begun) - pdes.MAX_LINES} more" if len(begun) > pdes.MAX_LINES else ""
     head = f"nothing is left to happen at {int(work.ctl.now_ps)} ps, but {left} trace nodes are not done:"
     return head + "".join(f"\n  {line}" for line in lines) + more
 

@@ -1,0 +1,40 @@
+"""Routing that is not minimal: packets that go to their destination by way of another group. One file per rule.
+
+`inputs.plug_ins` finds the files. A file holds TITLE and a hook `route(world_address, node, record, now_ps)` that
+returns the cell (port set) of a switch for a packet in a record, and keeps the packet's state in its word 2. What rules
+share is in `state.py`. A rule may only use the switch's own state and past, and what the packet carries, so that its
+choices are the same on any partition. Minimal routing, the default, is in pdes/network/routing.py.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nadi.inputs import plug_ins
+from nadi.pdes.core.plug_ins import module_of
+
+
+@dataclass(frozen=True)
+class Detours:
+    """The rule of a run."""
+
+    name: str
+    route: Callable | None  # hook that chooses the port set, None for minimal routing
+
+    @property
+    def reorders(self) -> bool:
+        """Whether packets of one flow may overtake each other."""
+        return self.route is not None
+
+
+MINIMAL = Detours("minimal", None)
+KIND = "routing"
+
+
+def names() -> list[str]:
+    """Return the names of all rules that a run may use."""
+    return plug_ins.names(KIND)
+
+
+def detours(name: str) -> Detours:
+    """Return the rule of a name or file; RunError if it is unknown or wrong."""
+    return MINIMAL if name == MINIMAL.name else Detours(name, module_of(KIND, name, "route", parameters=4).route)

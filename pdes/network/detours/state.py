@@ -1,0 +1,261 @@
+"""State of packets that may take a detour, and what the rules of detours share: draws, queues, lengths of paths.
+
+A detour leads over a *home* (a switch with NPUs) of another group, named by its column in the routing tables. Switches
+without groups, as of a slim fly, are groups of their own. A packet is on the detour until it arrives at a switch of the
+home's group, and then goes on by shortest paths. If source and destination are in one group, the detour leads over a
+switch of that group.
+
+Word 2 of a packet has this state. Bit 63 is 0: nothing is decided, and bits 48 to 62 are the entropy of the path, as
+everywhere. Bit 63 is 1: bit 62 says that only shortest paths are left, and bits 48 to 61 are the column of the home,
+whose hash then chooses among equal links. Acknowledgements begin without a decision (`pdes/nic/transport.py`).
+"""
+
+import numpy as np
+
+from nadi.pdes.core.algorithms import mix2
+from nadi.pdes.core.jit import inline
+from nadi.pdes.core.packet import DIRECT, FLAG_ACK, destination, detour_column, flags, is_on_detour, source
+from nadi.pdes.network.balancing.adaptive import work_left
+from nadi.pdes.network.batch import count_choice
+from nadi.pdes.network.link import full_packet_bytes, link_psb, serialisation_ps
+from nadi.pdes.network.routing import cell_to, choose, switch_cell_to
+from nadi.pdes.network.shared_switch import bring_up_for
+
+SEED = 0xDE70  # keeps these draws apart from others of the same switch and count
+
+
+@inline
+def is_of_npu(net, routes, node, npu):
+    """Return whether a first switch of an NPU is in the group of a switch.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        npu: Number of the NPU in the fabric.
+    """
+    group = routes.group[node]
+    for i in range(net.const.homes):
+        column = routes.home[npu * net.const.homes + i]
+        if column >= 0 and routes.column_group[column] == group:
+            return True
+    return False
+
+
+@inline
+def is_home_of(net, routes, node, npu):
+    """Return whether a switch is a first switch of an NPU.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        npu: Number of the NPU in the fabric.
+    """
+    own = routes.node[node].column
+    found = False
+    for i in range(net.const.homes):
+        found |= own >= 0 and routes.home[npu * net.const.homes + i] == own
+    return found
+
+
+@inline
+def is_beside(net, routes, node, npu):
+    """Return whether a switch that is a group of its own is one link from a first switch of an NPU.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        npu: Number of the NPU in the fabric.
+    """
+    found = False
+    if routes.own_homes[2 * node + 1] - routes.own_homes[2 * node] == 1:
+        for i in range(net.const.homes):
+            home = routes.home[npu * net.const.homes + i]
+            found |= home >= 0 and routes.switch_hops[routes.switch_row[node] + home] == 1
+    return found
+
+
+@inline
+def may_decide(net, routes, node, word1):
+    """Return whether a switch of the source's group, or beside it without groups, may send a packet on a detour.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+    """
+    # acknowledgements and notifications take shortest paths
+    return (
+        flags(word1) & FLAG_ACK == 0
+        and routes.group[node] >= 0
+        and (is_of_npu(net, routes, node, source(word1)) or is_beside(net, routes, node, source(word1)))
+        and not is_home_of(net, routes, node, destination(word1))
+    )
+
+
+@inline
+def draw(net, routes, node, count, now_ps):
+    """Return a number below `count`, by a hash of the switch and of its choices since its last pause.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        count: Number of possibilities.
+        now_ps: Current time in ps.
+    """
+    choices = count_choice(net, node, now_ps)
+    return (mix2(routes.node[node].salt + SEED, np.int64(choices)) * count) >> 32
+
+
+@inline
+def any_column(net, routes, node, word1, now_ps):
+    """Return the column of a random home of another group, or of the own group for packets within it; -1 = none.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        now_ps: Current time in ps.
+    """
+    first = np.int64(routes.own_homes[2 * node])
+    last = np.int64(routes.own_homes[2 * node + 1])
+    if is_of_npu(net, routes, node, destination(word1)):
+        return np.int64(routes.detour[first + draw(net, routes, node, last - first, now_ps)])
+    others = routes.detour.shape[0] - (last - first)
+    if others == 0:
+        return np.int64(-1)
+    # homes are in the order of their groups, so that those of the own group are one stretch
+    which = draw(net, routes, node, others, now_ps)
+    if which >= first:
+        which += last - first
+    return np.int64(routes.detour[which])
+
+
+@inline
+def near_column(net, routes, node, now_ps):
+    """Return the column of a home in the group to which a random one of the switch's links leads; -1 = no such link.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        now_ps: Current time in ps.
+    """
+    first = np.int64(routes.near_ptr[node])
+    count = np.int64(routes.near_ptr[node + 1]) - first
+    if count == 0:
+        return np.int64(-1)
+    return np.int64(routes.near[first + draw(net, routes, node, count, now_ps)])
+
+
+@inline
+def queued_packets(net, node, link, now_ps):
+    """Return the full packets at a port of a switch, rounded up: one counts until its last bit has left.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the switch in the LP.
+        link: Number of the outgoing link.
+        now_ps: Current time in ps.
+    """
+    if net.hooks.shared_switches != 0 and net.pool[node].shared_bytes > 0:
+        bring_up_for(net, node, link, now_ps)
+    packet_ps = max(1, serialisation_ps(full_packet_bytes(net), link_psb(net, link)))
+    return (work_left(net, link, now_ps) + packet_ps - 1) // packet_ps
+
+
+@inline
+def hops_of_detour(net, routes, column, dst):
+    """Return the links from a home of a detour to the nearest home of an NPU.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        column: Column of the home of the detour.
+        dst: Number of the destination NPU.
+    """
+    columns = routes.column_group.shape[0]
+    best = np.int64(127)
+    for i in range(net.const.homes):
+        home = routes.home[dst * net.const.homes + i]
+        if home >= 0:
+            best = min(best, np.int64(routes.home_hops[column * columns + home]))
+    return best
+
+
+@inline
+def hops_to(net, routes, node, dst):
+    """Return the links from a switch to the nearest home of an NPU.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        dst: Number of the destination NPU.
+    """
+    best = np.int64(127)
+    for i in range(net.const.homes):
+        home = routes.home[dst * net.const.homes + i]
+        if home >= 0:
+            best = min(best, np.int64(routes.switch_hops[routes.switch_row[node] + home]))
+    return best
+
+
+@inline
+def prefers_minimal(net, routes, node, word1, word2, column, now_ps):
+    """Return whether the shortest path's queue times its links is at most that of a detour over a home.
+
+    This is UGAL's rule (Singh, 2005) with the queues of the switch's own ports; where a cell has several links, with
+    that which the packet's entropy chooses.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet.
+        column: Column of the home of the detour.
+        now_ps: Current time in ps.
+    """
+    dst = destination(word1)
+    if column == routes.node[node].column:
+        return True
+    minimal = choose(routes, switch_cell_to(net, routes, node, dst, word2), node, word2)
+    detour = choose(routes, cell_to(routes, node, column), node, word2)
+    if minimal == detour:
+        return True
+    queue = queued_packets(net, node, minimal, now_ps)
+    if queue == 0:
+        return True
+    hops = np.int64(routes.switch_hops[routes.switch_row[node] + column]) + hops_of_detour(net, routes, column, dst)
+    return queue * hops_to(net, routes, node, dst) <= queued_packets(net, node, detour, now_ps) * hops
+
+
+@inline
+def go_on(net, routes, node, record, word1, word2):
+    """Keep a packet's state, and return the cell of a switch for it: to the home of its detour, or its destination.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        record: Record of the packet.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet, with its state.
+    """
+    if is_on_detour(word2):
+        column = np.int64(detour_column(word2))
+        if column == routes.node[node].column or (
+            routes.column_group[column] == routes.group[node] and not is_of_npu(net, routes, node, source(word1))
+        ):
+            word2 |= DIRECT
+        else:
+            net.record[record].w2 = word2
+            return np.int64(cell_to(routes, node, column))
+    net.record[record].w2 = word2
+    return np.int64(switch_cell_to(net, routes, node, destination(word1), word2))

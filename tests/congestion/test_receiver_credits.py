@@ -1,0 +1,37 @@
+"""Credits of receivers (RCCC) in incasts: closed forms; tests/importers/test_uet_htsim.py compares with uet-htsim."""
+
+from nadi import pdes, workload
+from nadi.pdes.nic.receiver_credits import PULL_RATE
+from nadi.topologies import build
+
+
+def incast(senders, **own):
+    """Results of an incast of 400 kB from each sender over a star of 100 Gb/s, whose queues hold 200 kB."""
+    graph = build(f"switch:npus={senders + 1},rate=100Gbps,delay=1us")
+    switch = pdes.SharedBuffer(
+        buffer_bytes=64_000_000, pfc=False, trimming=True, trim_threshold_bytes=50_000, ecn_last_hop=False
+    )
+    program = workload.pairs_program([-1] + [0] * senders, 400_000)
+    settings = pdes.Settings(switch=switch, delivery="rud", receiver_credits=True, **own)
+    return pdes.run(pdes.build_world(graph, program, settings))
+
+
+def test_an_incast_ends_at_the_rate_of_the_pacer():
+    found = incast(8)
+    packets = 8 * -(-400_000 // 4096)
+    wire_bytes = 8 * 400_000 + packets * 82
+    at_line_rate_us = wire_bytes * 8 / 100e3
+    # what came on speculation left at line rate, the rest is paced
+    assert at_line_rate_us < found.finish_time_ps / 1e6 < at_line_rate_us / PULL_RATE + 12
+    assert found.counters["dropped_packets"] == 0
+    assert found.counters["credit_packets"] > 8 * 400_000 / (4 * 4096)
+
+
+def test_only_speculation_is_trimmed_in_an_incast():
+    # a round trip of about 5 us at 100 Gb/s is 62 kB, and a sender begins with 1.5 of it
+    found = incast(16)
+    assert 0 < found.counters["trimmed_packets"] < 16 * 30
+    # a timeout may repeat a packet or two whose first copy is still in a queue
+    again = found.counters["retransmitted_packets"] - found.counters["trimmed_packets"]
+    assert 0 <= again <= 16
+    assert incast(16, credit_window_bytes=8192).counters["trimmed_packets"] == 0

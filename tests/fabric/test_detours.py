@@ -1,0 +1,99 @@
+"""Routing that is not minimal: saturation of dragonflies in closed form, lengths of paths, equal divided runs."""
+
+import numpy as np
+import pytest
+
+from nadi import pdes
+from nadi.pdes.network import detours
+from nadi.topologies import build
+from tests.fabric.scenarios import buffer_of, messages, program
+
+SPEC = "dragonfly:p=2,a=4,h=2,rate=100Gbps,switch_latency=100ns"  # 9 groups of 8 NPUs and 8 global cables
+GROUPS = 9
+RULES = [name for name in detours.names() if name != "minimal"]
+SIZE_BYTES = 16 << 20  # as long as 4,096 packets, so that the begin and the end count for little
+
+
+def adversarial(graph, size_bytes=SIZE_BYTES):
+    """Each NPU sends to that at its place in the next group."""
+    npu = np.arange(graph.npus)
+    return messages(npu, (npu + graph.npus // GROUPS) % graph.npus, size_bytes)
+
+
+def results(graph, sent, rule, *, owner=None, threads=1, **settings):
+    # small acknowledgements: they take the shortest paths, where all of them share one link
+    own = {"window_bytes": 500 * 4096, "selective_repeat": True, "reorder_packets": 500, "ack_bytes": 20, "seed": 3}
+    chosen = pdes.Settings(routing=detours.detours(rule), **(own | settings))
+    return pdes.run(pdes.build_world(graph, program(graph.npus, sent), chosen, owner), threads=threads)
+
+
+def mean_share(graph, found):
+    """The mean rate of messages over the rate of an NPU's link, headers included."""
+    wire_bytes = SIZE_BYTES // 4096 * (4096 + 82)
+    spent_ps = found.flows["finish_ps"] - found.flows["start_ps"]
+    return float(np.mean(8e12 * wire_bytes / graph.link_rate_bps[0] / spent_ps))
+
+
+def between_groups(graph):
+    here, there = graph.group[graph.link_src], graph.group[graph.link_dst]
+    return np.flatnonzero((here >= 0) & (there >= 0) & (here != there))
+
+
+@pytest.mark.parametrize(("rule", "saturation"), [("minimal", 1 / 8), ("valiant", 1 / 2)])
+def test_adversarial_traffic_saturates_as_in_closed_form(rule, saturation):
+    # All 8 NPUs of a group send to the next: over one link on shortest paths, and twice over one of 8 links on detours
+    # (Kim et al., ISCA 2008, section 4.1). NPUs that send 3 % less are not held up, others are.
+    graph = build(SPEC)
+    below = results(graph, adversarial(graph), rule, p2p_share=0.97 * saturation)
+    assert mean_share(graph, below) == pytest.approx(0.97 * saturation, rel=0.02)
+    above = results(graph, adversarial(graph), rule, p2p_share=1.2 * saturation)
+    assert mean_share(graph, above) == pytest.approx(saturation, rel=0.03)
+
+
+@pytest.mark.parametrize("rule", ["ugal-l", "par"])
+def test_adaptive_rules_take_detours_only_where_they_help(rule):
+    graph = build(SPEC)
+    one_global_hop = results(graph, messages(np.array([0]), np.array([8]), 1 << 20), rule)
+    links = between_groups(graph)
+    # an idle network: one sender never finds a queue that is longer than its detour's
+    data, acks = (one_global_hop.counters[name] for name in ("data_packets", "ack_packets"))
+    assert one_global_hop.links["tx_packets"][links].sum() == data + acks
+    crowded = mean_share(graph, results(graph, adversarial(graph), rule))
+    assert crowded > 2.5 * mean_share(graph, results(graph, adversarial(graph), "minimal"))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_no_packet_crosses_more_than_two_links_between_groups(rule):
+    graph = build(SPEC)
+    found = results(graph, adversarial(graph, 1 << 18), rule)
+    data, acks = (found.counters[name] for name in ("data_packets", "ack_packets"))
+    crossed = found.links["tx_packets"][between_groups(graph)].sum() - acks
+    assert data <= crossed <= 2 * data
+    # a group in eight is that of the destination itself, where there is no detour
+    if rule == "valiant":
+        assert crossed / data == pytest.approx(2 - 1 / 8, rel=0.01)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["output queues", "shared buffers"])
+@pytest.mark.parametrize("spec", [SPEC, "leaf-spine:leaves=4,hosts_per_leaf=3,spines=2,rate=100Gbps"])
+@pytest.mark.parametrize("rule", RULES)
+def test_any_division_of_the_fabric_gives_the_same_answer(rule, spec, shared):
+    graph = build(spec)
+    npu = np.arange(graph.npus)
+    sent = messages(npu, (npu * 5 + 7) % graph.npus, 60_000)
+    sent = sent._replace(**{name: getattr(sent, name)[sent.src != sent.dst] for name in sent._fields})
+    # without pauses, which would wait for each other in a circle here (tests/topologies/test_deadlock.py)
+    lossy = {"switch": buffer_of(graph, 80_000, pfc=False, trimming=True), "rto_ps": 10**9, "max_retries": 1000}
+    settings = lossy if shared else {}
+    whole = results(graph, sent, rule, **settings)
+    owner = np.arange(graph.nodes) * 7 % 3
+    divided = results(graph, sent, rule, owner=owner, threads=2, **settings)
+    assert divided.digest == whole.digest
+    assert divided.links["tx_bytes"].tolist() == whole.links["tx_bytes"].tolist()
+
+
+def test_what_cannot_take_detours_is_refused():
+    with pytest.raises(pdes.RunError, match="routed by dimensions"):
+        results(build("ring:npus=4"), messages(np.array([0]), np.array([1]), 100), "valiant")
+    with pytest.raises(pdes.RunError, match="needs selective repeat"):
+        results(build(SPEC), messages(np.array([0]), np.array([1]), 100), "valiant", selective_repeat=False)

@@ -1,0 +1,104 @@
+"""[network.tiers]: switches whose buffer, headroom and marks differ by the word of their names."""
+
+import numpy as np
+import pytest
+
+from nadi import et
+from nadi.configuration.run_file import load_config
+from nadi.errors import ConfigError
+from nadi.pdes import RunError
+from tests.running import simulate
+
+FABRIC = "leaf-spine:leaves=4,hosts_per_leaf=4,spines=2,rate=100Gbps,uplink_rate=150Gbps"
+
+
+def sections(folder, **network):
+    """An all-to-all over uplinks that are too slow."""
+    nodes = [et.coll_node(1, "a", et.CollectiveCommType.ALL_TO_ALL, 1 << 20)]
+    et.write_trace(folder / "trace.et", et.metadata(), nodes)
+    return {"workload": {"traces": str(folder / "trace.et")}, "topology": {"spec": FABRIC}, "network": network}
+
+
+def finished(folder, **network):
+    """Return a finished run, which waits for its buffers without limits of windows."""
+    given = {"window": "1MiB", "congestion_control": "dcqcn"} | network
+    return simulate(load_config(None, sections=sections(folder, **given)))
+
+
+def at_ports_of(simulation, column):
+    """Return the sum of a column of link counters over the ports of each tier."""
+    graph, links = simulation.graph, simulation.results.links
+    words = [graph.node_name(node).split()[0] for node in range(graph.nodes)]
+    at = np.array(words)[graph.link_src]
+    return {word: int(links[column][at == word].sum()) for word in ("leaf", "spine")}
+
+
+KEYS = {
+    "buffer": ({"buffer": "900kB", "pfc": False}, {}),
+    "pfc_headroom": ({"pfc_headroom": "30kB"}, {"buffer": "500kB"}),
+    "ecn": ({"ecn_kmin": "2kB", "ecn_kmax": "9kB", "ecn_pmax": 0.7}, {}),
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_value_at_every_tier_is_that_value_everywhere(key, tmp_path):
+    own, others = KEYS[key]
+    tier = {name: value for name, value in own.items() if name != "pfc"}
+    rest = others | {name: value for name, value in own.items() if name == "pfc"}
+    everywhere, plain = finished(tmp_path, **own, **others), finished(tmp_path, **rest)
+    each = finished(tmp_path, **rest, tiers={"leaf": tier, "spine": tier})
+    assert each.results.digest == everywhere.results.digest != plain.results.digest
+    spines = finished(tmp_path, **rest, tiers={"spine": tier})
+    assert spines.results.digest != each.results.digest
+
+
+@pytest.mark.parametrize(("small", "large"), [("spine", "leaf"), ("leaf", "spine")])
+def test_only_the_tier_with_the_small_buffer_drops(small, large, tmp_path):
+    run = finished(tmp_path, pfc=False, ecn=True, buffer="100MB", tiers={small: {"buffer": "200kB"}})
+    dropped = at_ports_of(run, "dropped_packets")
+    assert dropped[small] > 0
+    assert dropped[large] == 0
+    # alone in the buffer, a queue takes alpha / (1 + alpha) of it at most (Choudhury and Hahne): a ninth with alpha 1/8
+    graph, longest = run.graph, run.results.links["max_queue_bytes"]
+    ports = [link for link in range(graph.links) if graph.node_name(int(graph.link_src[link])).startswith(small)]
+    assert longest[ports].max() <= 200_000 / 8
+
+
+@pytest.mark.parametrize(("marking", "silent"), [("spine", "leaf"), ("leaf", "spine")])
+def test_only_the_tier_with_low_thresholds_marks(marking, silent, tmp_path):
+    run = finished(
+        tmp_path,
+        ecn_kmin="2GB",
+        ecn_kmax="2GB",
+        tiers={marking: {"ecn_kmin": "0B", "ecn_kmax": "1kB", "ecn_pmax": 1.0}},
+    )
+    marked = at_ports_of(run, "marked_packets")
+    assert marked[marking] > 0
+    assert marked[silent] == 0
+
+
+def test_tiers_are_written_as_they_are_read(tmp_path):
+    given = {"spine": {"buffer": "64MiB", "ecn_pmax": 0.5}}
+    config = load_config(None, sections=sections(tmp_path, tiers=given))
+    assert config.network.switch == "shared-buffer"
+    written = config.settled()
+    assert written["network"]["tiers"] == given
+    assert load_config(None, sections=written).network == config.network
+
+
+@pytest.mark.parametrize(
+    ("network", "complaint"),
+    [
+        ({"tiers": {"core": {"buffer": "1MB"}}}, r"\[network\] tiers: found 'core'; expected tiers of .*: leaf, spine"),
+        ({"tiers": {"leaf": {"ecn_kmin": "1MB"}}}, "tiers.leaf: ecn_kmin = 1MB is above ecn_kmax = 400kB"),
+        ({"tiers": {"leaf": {"ecn_kmin": "1kB"}}, "ecn": False}, "tiers.leaf: found ecn_kmin with ecn = false"),
+        ({"tiers": {"leaf": {"pfc_headroom": "1kB"}}, "pfc": False}, "tiers.leaf: found pfc_headroom with pfc = false"),
+        ({"tiers": {"leaf": {"pfc": False}}}, "unknown key"),
+        ({"tiers": {"leaf": {"buffer": "100kB"}}}, "but the PFC headrooms of leaf 0 take"),
+        ({"tiers": {"leaf": {"buffer": "1kB"}}, "pfc": False}, "a switch with a buffer of 1000 bytes"),
+    ],
+)
+def test_what_is_wrong_is_one_line(network, complaint, tmp_path):
+    with pytest.raises((ConfigError, RunError, ValueError), match=complaint) as error:
+        simulate(load_config(None, sections=sections(tmp_path, **network)))
+    assert "\n" not in str(error.value)

@@ -1,0 +1,64 @@
+"""Circles of waiting links: found where they are known to be, and nowhere else."""
+
+from itertools import pairwise
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from nadi.topologies import build
+from nadi.topologies.deadlock import circle_text, dependency_cycle
+from nadi.topologies.routing import route
+from tests.topologies.naive import SMALL
+
+
+def _closed(graph, cycle):
+    ends = graph.link_dst[cycle]
+    return (graph.link_src[np.roll(cycle, -1)] == ends).all()
+
+
+@pytest.mark.parametrize("spec", ["fat-tree:k=4", "leaf-spine:leaves=4,hosts_per_leaf=2,spines=3", "dgx-h100:npus=16"])
+def test_trees_have_none(spec):
+    assert dependency_cycle(build(spec)) is None
+
+
+def test_a_ring_with_one_class_has_one():
+    graph = build("ring:npus=5")
+    cycle = dependency_cycle(graph)
+    assert cycle is not None
+    assert len(cycle) == 5
+    assert _closed(graph, cycle)
+    assert circle_text(graph, cycle).count("npu") == 6
+    assert dependency_cycle(build("ring:npus=3")) is None, "each path is one link"
+
+
+@pytest.mark.parametrize(("detours", "classes"), [(False, 2), (True, 3)])
+def test_dragonflies_need_a_class_for_each_group_of_a_path(detours, classes):
+    graph = build("dragonfly:p=2,a=4,h=2")
+    # as published: 2 virtual channels for shortest paths, 3 for detours (Kim et al., ISCA 2008, section 4.3)
+    cycle = dependency_cycle(graph, detours=detours, classes=classes - 1)
+    assert cycle is not None
+    assert _closed(graph, cycle)
+    assert dependency_cycle(graph, detours=detours, classes=classes) is None
+
+
+def test_detours_over_leaves_need_a_second_class():
+    graph = build("leaf-spine:leaves=4,hosts_per_leaf=2,spines=2")
+    cycle = dependency_cycle(graph, detours=True)
+    assert cycle is not None
+    assert _closed(graph, cycle)
+    assert dependency_cycle(graph, detours=True, classes=2) is None
+
+
+@pytest.mark.parametrize("spec", [spec for spec in SMALL if not spec.startswith("switch")])
+def test_cycles_are_those_of_all_paths(spec):
+    # the naive channel dependency graph: an edge for each two links in a row of the first and last of equal paths
+    graph = build(spec)
+    channels = nx.DiGraph()
+    for src in range(graph.npus):
+        for dst in range(graph.npus):
+            for choose in (min, max):
+                links = route(graph, src, dst, choose) if src != dst else []
+                channels.add_edges_from(pairwise(links))
+    if not nx.is_directed_acyclic_graph(channels):
+        assert dependency_cycle(graph) is not None

@@ -1,0 +1,254 @@
+"""Slim fly, dragonfly+, HyperX, rail-only, ZCube, twisted tori and planes: published counts and known graphs."""
+
+import itertools
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from nadi import topologies
+from nadi.topologies import NVSWITCH, Graph, TopologyError
+from tests.refusals import refused
+
+
+def switch_graph(graph: Graph) -> "nx.MultiGraph[int]":
+    """Return the switches, counted from the first, and the cables between them."""
+    ends = np.stack([graph.link_src[::2], graph.link_dst[::2]]).astype(int) - graph.npus
+    network = nx.MultiGraph()
+    network.add_nodes_from(range(graph.nodes - graph.npus))
+    network.add_edges_from(ends[:, ends.min(axis=0) >= 0].T.tolist())
+    return network
+
+
+def degrees(network) -> set[int]:
+    return set(dict(network.degree).values())
+
+
+def neighbours(graph: Graph, node: int) -> list[str]:
+    return sorted(graph.node_name(int(graph.link_dst[link])) for link in graph.out_links(node))
+
+
+# degrees of the paper's q = 5, 7, 9 and 19 (Besta and Hoefler, table II and section III) and of Hafner's q = 4 and 8
+@pytest.mark.parametrize(("q", "degree"), [(3, 5), (4, 6), (5, 7), (7, 11), (8, 12), (9, 13), (13, 19), (19, 29)])
+def test_slim_fly_has_diameter_two(q: int, degree: int) -> None:
+    network = switch_graph(topologies.build(f"slim-fly:q={q},p=1"))
+    assert len(network) == 2 * q * q
+    assert degrees(network) == {degree}
+    assert len(nx.Graph(network).edges) == len(network.edges)
+    assert nx.diameter(network) == 2
+
+
+def test_slim_fly_of_five_is_the_graph_of_hoffman_and_singleton() -> None:
+    """The one graph of degree 7 and diameter 2 with 50 nodes, in which no two nodes have more than one path of two."""
+    ours = nx.Graph(switch_graph(topologies.build("slim-fly:q=5,p=1")))
+    assert nx.is_isomorphic(ours, nx.hoffman_singleton_graph())
+
+
+def test_slim_fly_has_as_many_npus_as_give_it_full_bandwidth() -> None:
+    # Besta and Hoefler, section II-B: p = k' / 2, rounded up; Kathareios et al. and the simulator Spritz have q 9, p 7
+    graph = topologies.build("slim-fly:q=9")
+    assert (graph.npus, graph.nodes - graph.npus) == (1134, 162)
+    assert topologies.describe(graph)["diameter_hops"] == 4
+
+
+def test_slim_fly_is_that_of_another_simulator(shared_data) -> None:
+    lines = (shared_data / "fabrics/spritz/sf/slimfly.adjlist").read_text().splitlines()
+    theirs = nx.parse_adjlist(lines, nodetype=int)
+    q = 9
+    # its field, read from its cables: (0, x, y) is 9 x + y and (1, m, c) is 81 + 9 m + c, and m x is the y of c = 0
+    product = np.array([[y % q for m in range(q) for y in theirs[81 + 9 * m] if y // q == x] for x in range(q)])
+    ours = nx.Graph(switch_graph(topologies.build("slim-fly:q=9,p=1")))
+    own = np.array([[y % q for m in range(q) for y in ours[81 + 9 * m] if y // q == x] for x in range(q)])
+
+    def powers(table, element):
+        one = next(x for x in range(q) if (table[x] == np.arange(q)).all())
+        return [*itertools.accumulate(range(q - 2), lambda power, _: int(table[power, element]), initial=one)]
+
+    root = next(x for x in range(q) if len({*powers(own, x)}) == q - 1)
+    # their generators of the first half are ours of the second: times `root`, as y, m and c are if cables shall stay
+    times = [int(own[root, x]) for x in range(q)]
+    # equal up to the names of the field's elements, of which there are as many as primitive elements
+    found = []
+    for theirs_root in range(q):
+        name = {0: 0} | dict(zip(powers(own, root), powers(product, theirs_root), strict=True))
+        if len(set(name.values())) == q:
+            renamed = {x * q + y: name[x] * q + name[times[y]] for x in range(q) for y in range(q)}
+            renamed |= {81 + m * q + c: 81 + name[times[m]] * q + name[times[c]] for m in range(q) for c in range(q)}
+            found.append(nx.utils.graphs_equal(nx.relabel_nodes(ours, renamed), nx.Graph(theirs)))
+    assert any(found)
+
+
+def test_dragonfly_plus_has_the_size_of_another_simulator() -> None:
+    # dfp_8k of CODES: 33 groups of 16 leaves and 16 spines, 16 NPUs of a leaf and 16 global ports of a spine
+    graph = topologies.build("dragonfly-plus:p=16,leaves=16,groups=33")
+    assert (graph.npus, graph.nodes - graph.npus) == (8448, 33 * 32)
+    network = switch_graph(graph)
+    assert {network.degree(leaf) for leaf in range(528)} == {16}
+    assert {network.degree(spine) for spine in range(528, 1056)} == {32}
+    assert topologies.describe(graph)["diameter_hops"] == 5
+
+
+@pytest.mark.parametrize("groups", [2, 3, 5, 9])
+def test_groups_of_a_dragonfly_plus_meet_at_different_spines(groups: int) -> None:
+    graph = topologies.build(f"dragonfly-plus:p=2,leaves=3,spines=4,h=2,groups={groups}")
+    of = graph.group[graph.npus :]
+    between = [(a, b) for a, b in switch_graph(graph).edges() if of[a] != of[b]]
+    parallel = 8 // (groups - 1)
+    for here, there in itertools.combinations(range(groups), 2):
+        ends = [(a, b) if of[a] == here else (b, a) for a, b in between if {of[a], of[b]} == {here, there}]
+        assert len(ends) == parallel
+        for side in zip(*ends, strict=True):
+            assert len(set(side)) == min(parallel, 4)
+    assert max(np.bincount(np.array(between).reshape(-1))) <= 2
+    # up, across and down: no path takes two links between groups
+    for src, dst in [(0, graph.npus - 1), (graph.npus - 1, 0), (6, 0)]:
+        switches = graph.link_dst[topologies.route(graph, src, dst)[:-1]]
+        assert (np.diff(graph.group[switches]) != 0).sum() == 1
+
+
+def test_a_hyperx_is_a_hypercube_or_a_full_mesh() -> None:
+    cube = nx.Graph(switch_graph(topologies.build("hyperx:sizes=2x2x2x2,p=1")))
+    assert nx.is_isomorphic(cube, nx.hypercube_graph(4))
+    mesh = switch_graph(topologies.build("hyperx:sizes=6,p=3,width=2"))
+    assert degrees(mesh) == {10}
+    assert nx.is_isomorphic(nx.Graph(mesh), nx.complete_graph(6))
+
+
+def test_a_hyperx_has_the_published_degree_and_diameter() -> None:
+    """Ahn et al.: T + sum K (S - 1) ports of a switch, and as many switches further as there are dimensions."""
+    graph = topologies.build("hyperx:sizes=3x4x2,p=5,width=1x2x3")
+    network = switch_graph(graph)
+    assert (graph.npus, len(network), degrees(network)) == (120, 24, {2 + 2 * 3 + 3})
+    assert nx.diameter(network) == 3
+    # a rook's graph: two switches of one line have the other two of it in common, two of no line two corners
+    rook = nx.Graph(switch_graph(topologies.build("hyperx:sizes=4x4,p=1")))
+    assert nx.is_isomorphic(rook, nx.line_graph(nx.complete_bipartite_graph(4, 4)))
+
+
+def test_rails_meet_in_servers_only() -> None:
+    graph = topologies.build("rail-only:npus=64,gpus_per_host=4,hosts_per_rail_leaf=4,spines=2")
+    network = switch_graph(graph)
+    network.remove_nodes_from([v for v in range(len(network)) if graph.node_kind[graph.npus + v] == NVSWITCH])
+    # four rails of four leaves and two spines
+    assert sorted(map(len, nx.connected_components(network))) == [6] * 4
+    one_switch = topologies.build("rail-only:npus=64")
+    assert topologies.describe(one_switch)["switches"] == {"nvswitch": 8, "leaf": 8}
+    assert [len(topologies.route(one_switch, 0, dst)) for dst in (7, 8, 15)] == [2, 2, 3]
+
+
+def test_zcube_has_two_thirds_of_the_switches_of_a_fat_tree_with_rails() -> None:
+    graph = topologies.build("zcube:npus=1024,npus_per_switch=32,uplinks=1")
+    assert graph.nodes - graph.npus == 2 * 1024 // 32
+    assert degrees(switch_graph(graph)) == {32}
+    # with the same two ports of an NPU and 64 ports of a switch
+    rails = topologies.build(
+        "rail-fat-tree:npus=1024,gpus_per_host=1,rails=1,ports=2,hosts_per_unit=32,spines=16,uplinks=2"
+    )
+    others = rails.node_kind[rails.npus :] != NVSWITCH
+    assert (graph.nodes - graph.npus) / others.sum() == 2 / 3
+
+
+def test_zcube_is_a_rail_on_odd_switches_and_a_rack_on_even_ones() -> None:
+    graph = topologies.build("zcube:npus=12,npus_per_switch=3")
+    for npu in range(1, 13):  # numbers of the source begin with 1; odd switch 1 is "odd 0", even switch 2 is "even 0"
+        odd, even = ((npu - 1) % 4) * 2 + 1, -(-npu // 3) * 2
+        assert neighbours(graph, npu - 1) == [f"even {even // 2 - 1}", f"odd {odd // 2}"]
+    between = nx.Graph(switch_graph(graph))
+    assert nx.is_isomorphic(between, nx.complete_bipartite_graph(4, 4))
+    # over one switch in the same rack or rail, over two otherwise: odd, then even, or even, then odd
+    assert [len(topologies.route(graph, 0, dst)) for dst in (1, 4, 5)] == [2, 2, 3]
+    ways = {
+        tuple(
+            graph.node_name(int(node)).split()[0] for node in graph.link_dst[topologies.route(graph, 0, 5, choose)[:2]]
+        )
+        for choose in (min, max)
+    }
+    assert ways == {("odd", "even"), ("even", "odd")}
+
+
+def cubic_distance(sizes: str, k: int) -> float:
+    """Return the mean distance of even k from the closed forms of Camarero, Martinez and Beivide, table 2."""
+    if sizes.count("2k") == 1:
+        return (7 * k**4 - 2 * k**2) / (4 * (2 * k**3 - 1))
+    return (35 * k**4 - 8 * k**2) / (8 * (4 * k**3 - 1))
+
+
+@pytest.mark.parametrize("k", [2, 4, 6])
+@pytest.mark.parametrize("sizes", ["k x k x 2k", "2k x k x k", "k x 2k x 2k"])
+def test_twisted_tori_are_cubic_lattices(sizes: str, k: int) -> None:
+    numbers = "x".join(str(2 * k if size == "2k" else k) for size in sizes.split(" x "))
+    graph = topologies.build(f"twisted-torus:sizes={numbers}")
+    network = switch_graph(graph)
+    assert degrees(network) == {6}
+    distance = dict(nx.single_source_shortest_path_length(network, 0))
+    assert max(distance.values()) == 3 * k // 2
+    assert sum(distance.values()) / (len(network) - 1) == pytest.approx(cubic_distance(sizes, k), rel=1e-12)
+    assert topologies.describe(graph)["diameter_hops"] == 3 * k // 2 + 2
+
+
+def test_a_twisted_ring_ends_k_places_further_on() -> None:
+    graph = topologies.build("twisted-torus:sizes=4x4x8")
+    # node x + 4 y + 16 z: the ring along x leads from (3, 1, 2) to (0, 1, 6), that along y from (1, 3, 6) to (1, 0, 2)
+    assert "router 100" in neighbours(graph, 128 + 39)
+    assert "router 33" in neighbours(graph, 128 + 109)
+    # along the long dimension it closes plainly
+    assert "router 0" in neighbours(graph, 128 + 112)
+
+
+def test_each_plane_has_a_port_of_every_nic() -> None:
+    graph = topologies.build("multi-plane:npus=24,planes=4,nics_per_leaf=8,spines=2,rate=400Gbps")
+    assert {int(rate) for rate in graph.link_rate_bps} == {100 * 10**9}
+    for npu in (0, 7, 8, 23):
+        assert neighbours(graph, npu) == sorted(f"leaf {3 * plane + npu // 8}" for plane in range(4))
+    planes = list(nx.connected_components(switch_graph(graph)))
+    assert sorted(map(len, planes)) == [5] * 4
+    for plane in planes:
+        part = nx.Graph(switch_graph(graph).subgraph(plane))
+        assert nx.is_isomorphic(part, nx.complete_bipartite_graph(3, 2))
+
+
+def test_planes_with_rails_put_equal_nics_on_one_leaf() -> None:
+    graph = topologies.build("multi-plane:npus=32,planes=2,nics_per_leaf=4,gpus_per_host=4,rails=true")
+    for npu in range(32):
+        leaf = npu // 16 * 4 + npu % 4
+        assert neighbours(graph, npu) == sorted([f"leaf {leaf}", f"leaf {8 + leaf}", f"nvswitch {npu // 4}"])
+    assert topologies.describe(graph)["switches"] == {"nvswitch": 8, "leaf": 16, "spine": 8}
+    assert topologies.describe(graph)["oversubscription"] == {"leaf": 1.0}
+
+
+def test_two_tiers_of_eight_planes_join_131072_nics() -> None:
+    # arXiv 2605.04333, section 2: switches of 512 ports of 100 Gb/s
+    said = topologies.extent("multi-plane:npus=131072")
+    assert said.switches == 8 * (512 + 256)
+    assert said.cables == 131_072 * 8 * 2  # as many uplinks as links of NICs
+    assert said.peak_bytes < 2 << 30
+
+
+PRIME_POWER = "expected a prime power from 3 to 107 that is no multiple of 4 plus 2, as 5, 7, 8, 9, 11, 13, 17"
+TWISTED = "expected k x 2k, k x k x 2k or k x 2k x 2k in any order, k from 2"
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ("slim-fly:q=6", "q = 6; " + PRIME_POWER),
+        ("slim-fly:q=15", "q = 15; " + PRIME_POWER),
+        ("slim-fly:q=2", "q = 2; " + PRIME_POWER),
+        ("dragonfly-plus:p=2,leaves=2,groups=6", "groups = 6; expected at most 5, for 4 global ports of a group"),
+        ("hyperx:sizes=1x4,p=1", "sizes = 1x4; expected one to 7 sizes of 2 or more"),
+        ("hyperx:sizes=4x4x4,p=1,width=1x2", "width has 2 entries; expected 1 or 3, one for each dimension"),
+        ("rail-only:npus=12", "npus = 12; expected a multiple of gpus_per_host = 8"),
+        ("zcube:npus=12,npus_per_switch=5", "npus = 12; expected a multiple of npus_per_switch = 5"),
+        ("twisted-torus:sizes=4x4x4", "sizes = 4x4x4; " + TWISTED),
+        ("twisted-torus:sizes=4x8x12", "sizes = 4x8x12; " + TWISTED),
+        (
+            "multi-plane:npus=8,rails=true",
+            "rails = true with gpus_per_host = 1; expected several GPUs, each with a NIC, to a server",
+        ),
+        ("multi-plane:npus=8,planes=3,rate=1Gbps", "a rate of 1000000000 bps; expected a multiple of planes = 3"),
+        ("multi-plane:npus=9,gpus_per_host=2", "npus = 9; expected a multiple of gpus_per_host = 2"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(spec: str, text: str) -> None:
+    assert refused(TopologyError, topologies.build, spec) == f"{spec}: {text}"
+    assert refused(TopologyError, topologies.extent, spec) == f"{spec}: {text}"
