@@ -31,6 +31,7 @@ MRC = {  # lossy, trimming, sprayed over all ports; the retransmission timeout i
     "entropy": "mrc",
     "paths": 256,
     "nic_ports": "all",
+    "delivery": "rud",
     "queue_pairs": "message",
     "rto": "262us",
     "detection_time": "1s",  # no routing protocol: only senders react
