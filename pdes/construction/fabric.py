@@ -357,6 +357,17 @@ def _check_buffers(pool: Rows, buffer_bytes: Int64, part: "Part", settings: Sett
         )
 
 
+def _set_limits(gate: Rows, graph: Graph, part: "Part", settings: Settings) -> None:
+    """Set the thresholds of the ports of an LP's switches, rows `gate`, and which of them lead to NPUs."""
+    to_npu = graph.link_dst[part.links] < graph.npus
+    gate.is_last_hop[:] = to_npu
+    switch = settings.switch
+    if switch is not None and switch.trim_threshold_bytes:
+        factor = np.where(to_npu, switch.trim_last_hop, 1.0) * graph.link_rate_bps[part.links] / REFERENCE_BPS
+        limits = switch.trim_threshold_bytes * factor
+        gate.limit_bytes[:] = np.maximum(limits, settings.mtu_bytes + settings.header_bytes)
+
+
 def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Settings) -> dict[str, Any]:
     """Return the arrays of an LP for shared buffers, from `gate` to `pause_log`, by name; {} without such buffers.
 
@@ -381,12 +392,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Setting
         # each port and class has a headroom of its own, and all share the rest
         node_headroom = np.bincount(part.local[graph.link_src[part.links]], headroom, len(part.nodes)).astype(np.int64)
         pool.shared_bytes -= node_headroom * classes_in_use(settings)
-    to_npu = graph.link_dst[part.links] < graph.npus
-    gate.is_last_hop[:] = to_npu
-    if settings.switch.trim_threshold_bytes:
-        factor = np.where(to_npu, settings.switch.trim_last_hop, 1.0) * graph.link_rate_bps[part.links] / REFERENCE_BPS
-        limits = settings.switch.trim_threshold_bytes * factor
-        gate.limit_bytes[:] = np.maximum(limits, settings.mtu_bytes + settings.header_bytes)
+    _set_limits(gate, graph, part, settings)
     of_domain = domain_switches(graph)[part.nodes]
     _check_buffers(pool, buffer_bytes, part, settings, np.flatnonzero((part.nodes >= graph.npus) & ~of_domain))
     pool.shared_bytes[of_domain] = 0

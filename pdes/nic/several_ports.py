@@ -108,8 +108,6 @@ def nic_send(world_address, node, link, asked_ps, now_ps, word1, word2, word3):
     nic = world.npus.nic[link]
     out = npu_route(net, node, destination(word1), word2)
     begin_ps = max(now_ps, net.tx[out].busy_ps)
-    if net.const.queues != 0:
-        spend(net, out, word1, begin_ps)
     link_send(net, out, asked_ps, begin_ps, word1, word2, word3)
     busy_ps = begin_ps + max(1, serialisation_ps(wire_bytes(word1), nic.ps_per_byte))
     nic.busy_ps = busy_ps
