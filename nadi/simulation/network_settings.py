@@ -63,6 +63,8 @@ def network_settings(
         "queue_samples": QUEUE_SAMPLES,
         "logged_pauses": LOGGED_PAUSES,
     }
+    if network.nic_ports == "all" and network.switch == "credits":
+        raise ConfigError('[network] nic_ports: found "all" with switch = "credits"; expected "one"')
     if not model.has_packets:
         keywords |= _WITHOUT_PACKETS
     if not model.has_headers:  # without packets there are no NVLink flits, so the whole rate is payload
@@ -213,20 +215,21 @@ def _check_order(choice: str, selective_repeat: str | bool, *, reorders: bool) -
 
 
 def circular_waits(graph: Graph, settings: pdes.Settings) -> list[str]:
-    """Return a sentence that names links whose packets may wait for each other, if switches pause; [] without them.
+    """Return a sentence that names links whose packets may wait for each other, if nothing is dropped; [] without them.
 
-    Priority flow control gives each data class room of its own, but a packet keeps its class on all links.
+    Each data class or virtual lane has room of its own, but a packet keeps its class on all links.
 
     Args:
         graph: The fabric.
         settings: The engine's settings of the run (`pdes.Settings`).
     """
-    if settings.switch is None or not settings.switch.pfc:
+    if settings.credits is None and (settings.switch is None or not settings.switch.pfc):
         return []
     cycle = deadlock.dependency_cycle(graph, detours=settings.routing.route is not None)
     if cycle is None:
         return []
-    return [f"pfc = true: the run may stop, as packets may wait in a circle: {deadlock.circle_text(graph, cycle)}"]
+    cause = "pfc = true" if settings.credits is None else 'switch = "credits"'
+    return [f"{cause}: the run may stop, as packets may wait in a circle: {deadlock.circle_text(graph, cycle)}"]
 
 
 def settled_parameters(chosen: congestion.Control) -> dict[str, float]:

@@ -203,31 +203,19 @@ def _choices(
     # replayed. has_nics: whether some NPU has several NICs, or ports of one.
     ends = settings.fidelity
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
-    is_rate_limited = control == pacing.RATE_LIMITED
     return [
-        ("congestion_control", control.update, control.update),
-        ("pace", control.update and not is_rate_limited, pacing.pace),
-        ("pace", is_rate_limited, pacing.limit_rate),
-        ("begin_message", is_rate_limited, pacing.begin_message),
-        ("notify", "cnp" in control.signals, transport.notify),
-        ("telemetry", "telemetry" in control.signals, telemetry.carry),
+        *_of_senders(settings, control, has_nics=has_nics),
         ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
         ("detour", settings.routing.route, settings.routing.route),
         ("shared_switches", settings.switch, shared_switch.shared_switches),
         ("shared_switches", settings.credits, credit_switch.credit_switches),
         ("discipline", pick, pick),
-        ("credits", settings.receiver_credits, receiver_credits.manage),
-        ("selective_sender", settings.selective_repeat, selective.sender),
-        ("selective_receiver", settings.selective_repeat, selective_receiver.receive),
         ("route", not one_home, cell_of_several),
         ("choose_port", not one_port, port_of_several),
         ("make_changes", settings.faults, make_changes),
         *_message_choices(settings),
         ("join", has_domains, enter_domain),
         ("leave_domain", has_domains, leave_domain),
-        ("paths", settings.entropy.act, paths.steer),
-        ("entropy", settings.entropy.act, settings.entropy.act),
-        ("nic_send", has_nics and settings.spreads_ports, several_ports.nic_send),
         ("is_acknowledged", ends.acknowledged, endpoints.is_acknowledged),
         (
             "first_allowed",
@@ -263,6 +251,25 @@ def _message_choices(settings: Settings) -> list[tuple[str, Any, Any]]:
         ("wait_for_tick", settings.tick_ps, npu_window.wait_for_tick),
         ("post_later", not by_message, endpoints.post_later),
         ("post_later", by_message, whole.post_whole_later),
+    ]
+
+
+def _of_senders(settings: Settings, control: congestion.Control, *, has_nics: bool) -> list[tuple[str, Any, Any]]:
+    """Return those of `_choices` that belong to queue pairs and NICs."""
+    is_rate_limited = control == pacing.RATE_LIMITED
+    return [
+        ("congestion_control", control.update, control.update),
+        ("pace", control.update and not is_rate_limited, pacing.pace),
+        ("pace", is_rate_limited, pacing.limit_rate),
+        ("begin_message", is_rate_limited, pacing.begin_message),
+        ("notify", "cnp" in control.signals, transport.notify),
+        ("telemetry", "telemetry" in control.signals, telemetry.carry),
+        ("credits", settings.receiver_credits, receiver_credits.manage),
+        ("selective_sender", settings.selective_repeat, selective.sender),
+        ("selective_receiver", settings.selective_repeat, selective_receiver.receive),
+        ("paths", settings.entropy.act, paths.steer),
+        ("entropy", settings.entropy.act, settings.entropy.act),
+        ("nic_send", has_nics and settings.spreads_ports, several_ports.nic_send),
     ]
 
 

@@ -343,6 +343,31 @@ def _set_limits(gate: Rows, graph: Graph, part: "Part", settings: Settings) -> N
         gate.limit_bytes[:] = np.maximum(limits, settings.mtu_bytes + settings.header_bytes)
 
 
+def _check_buffers(pool: Rows, buffer_bytes: Int64, part: "Part", settings: Settings, switches: Int64) -> None:
+    """Raise ImpossibleRunError if headrooms leave nothing to share at a switch, or a packet could never enter one.
+
+    `switches` are the places of those with shared buffers among the nodes of `part`, whose buffers have buffer_bytes.
+    """
+    switch = settings.switch or SharedBuffer()
+    too_small = switches[pool.shared_bytes[switches] <= 0]
+    if len(too_small):
+        node = int(part.nodes[too_small[0]])
+        own_bytes = int(buffer_bytes[too_small[0]])
+        need = own_bytes - int(pool.shared_bytes[too_small[0]])
+        raise ImpossibleRunError(
+            f"switch {node}: a buffer of {own_bytes} bytes, but the headrooms of its ports take "
+            f"{need}; expected a larger buffer or smaller headrooms"
+        )
+    packet = settings.mtu_bytes + settings.header_bytes
+    smallest_bytes = int(buffer_bytes[switches].min(initial=2**62))
+    max_queue_bytes = min(1024, round(1024 * switch.pfc_alpha)) * smallest_bytes >> 10
+    if len(switches) and not switch.pfc and max_queue_bytes < packet:
+        raise ImpossibleRunError(
+            f"a switch with a buffer of {smallest_bytes} bytes and pfc_alpha {switch.pfc_alpha} "
+            f"lets {max_queue_bytes} bytes wait in a queue; expected at least a packet of {packet}"
+        )
+
+
 def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Settings) -> dict[str, Any]:
     """Return the arrays of an LP for shared buffers, from `gate` to `pause_log`, by name; {} without such buffers.
 
@@ -369,24 +394,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Setting
         pool.shared_bytes -= node_headroom * classes_in_use(settings)
     _set_limits(gate, graph, part, settings)
     of_domain = domain_switches(graph)[part.nodes]
-    switches = np.flatnonzero((part.nodes >= graph.npus) & ~of_domain)
-    too_small = switches[pool.shared_bytes[switches] <= 0]
-    if len(too_small):
-        node = int(part.nodes[too_small[0]])
-        own_bytes = int(buffer_bytes[too_small[0]])
-        need = own_bytes - int(pool.shared_bytes[too_small[0]])
-        raise ImpossibleRunError(
-            f"switch {node}: a buffer of {own_bytes} bytes, but the headrooms of its ports take "
-            f"{need}; expected a larger buffer or smaller headrooms"
-        )
-    packet = settings.mtu_bytes + settings.header_bytes
-    smallest_bytes = int(buffer_bytes[switches].min(initial=2**62))
-    max_queue_bytes = min(1024, round(1024 * settings.switch.pfc_alpha)) * smallest_bytes >> 10
-    if len(switches) and not settings.switch.pfc and max_queue_bytes < packet:
-        raise ImpossibleRunError(
-            f"a switch with a buffer of {smallest_bytes} bytes and pfc_alpha {settings.switch.pfc_alpha} "
-            f"lets {max_queue_bytes} bytes wait in a queue; expected at least a packet of {packet}"
-        )
+    _check_buffers(pool, buffer_bytes, part, settings, np.flatnonzero((part.nodes >= graph.npus) & ~of_domain))
     pool.shared_bytes[of_domain] = 0
     samples = len(part.links) * settings.queue_samples
     return {

@@ -343,11 +343,6 @@ class Settings:
             object.__setattr__(self, "tick_ps", 0)
 
     @property
-    def has_port_queues(self) -> bool:
-        """Whether switches hold packets in queues at their ports: they share buffers, or links have credits."""
-        return self.switch is not None or self.credits is not None
-
-    @property
     def overtakes(self) -> bool:
         """Whether packets of a queue pair may overtake each other, since they take different paths."""
         return self.load_balancing.reorders or self.routing.reorders or self.entropy.act is not None
@@ -367,6 +362,11 @@ class Settings:
     def by_flight(self) -> bool:
         """Whether windows count packets in flight."""
         return self.delivery == "rud"
+
+    @property
+    def has_port_queues(self) -> bool:
+        """Whether switches hold packets in queues at their ports: they share buffers, or links have credits."""
+        return self.switch is not None or self.credits is not None
 
     @property
     def slows_compute(self) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nadi.pdes import LinkFault, RunError, build_world, run
+from nadi.simulation.network_settings import circular_waits
 from nadi.workload import CollectiveSettings
 from tests.budgets import bounded
 from tests.fabric.cases import Flows, Network, Scenario, credit_scenarios, scenarios, settings_of, star
@@ -134,6 +135,10 @@ def test_a_deadlock_of_one_lane_on_a_ring_is_named():
     with pytest.raises(RunError, match=r"deadlock: every link of .* waits for the next, without credits") as stalled:
         run(build_world(graph, program, chosen))
     assert "15 -> 16 -> 17 -> 18 -> 19 -> 15" in str(stalled.value)
+    (warning,) = circular_waits(graph, chosen)  # before the run
+    assert "in a circle: s1 -> s2 -> s3 -> s4 -> s0 -> s1" in warning
+    tree, _, chosen = RUNS["even"].build()
+    assert circular_waits(tree, chosen) == []
     enough = {"virtual_lanes": 1, "lane_buffer_bytes": 10**6}
     assert check(*Scenario(network, posted, enough, BASE | {"p2p_class": 0}).build()).results.finish_time_ps > 0
 

@@ -12,6 +12,7 @@ from nadi.pdes.network.balancing import balancing
 from nadi.pdes.parallel import Layout, Processes, StoppedError, run_divided
 from nadi.pdes.reuse import recurrence
 from nadi.pdes.reuse_kernels.periods import Period, continuation, marks
+from nadi.pdes.wire import entropy_rule, entropy_rules
 from nadi.topologies import build
 from nadi.workload import ComputeModel, build_program
 from tests.budgets import bounded
@@ -136,15 +137,17 @@ def test_messages_need_no_rows(records):
 
 # Where messages wait for each other, times settle only sometimes: with ECMP after some turns, every two of which recur.
 RECUR = {("switch", "ecmp"): 3, ("switch", "adaptive"): 3, ("switch", "spray"): 3, ("leaf-spine", "ecmp"): 2}
+RECUR |= {("switch", "oblivious"): 3, ("switch", "mixed"): 3}
 
 
 @pytest.mark.parametrize("spec", ["switch:npus=16", "leaf-spine:npus=16,hosts_per_leaf=4,spines=2", "torus:sizes=4x4"])
-@pytest.mark.parametrize("rule", ["ecmp", "adaptive", "spray"])
+@pytest.mark.parametrize("rule", ["ecmp", "adaptive", "spray", "oblivious", "mixed"])
 def test_fabrics_without_domains(spec, rule):
     graph = build(spec)
     groups = {name: GROUPS[name] for name in "ab"}
     program = build_program(pipeline().tables(), range(16), 16, groups, ComputeModel("trace"), fabric=graph)
-    chosen = replace(SETTINGS, load_balancing=balancing(rule), selective_repeat=rule != "ecmp", nvlink_framing=False)
+    by = {"entropy": entropy_rule(rule)} if rule in entropy_rules() else {"load_balancing": balancing(rule)}
+    chosen = replace(SETTINGS, **by, selective_repeat=rule != "ecmp", nvlink_framing=False)
     found = both(graph, program, chosen)
     assert found.reuse["repeated_periods"] >= RECUR.get((spec.partition(":")[0], rule), 0)
 

@@ -36,7 +36,7 @@ SKIP, GOOD, BAD = 1, 0, -1  # states of a path in `Qps.penalty`; BAD - n: n prob
 class MrcPaths(PairPaths, words=16):
     """Paths of a queue pair with the rule `mrc`."""
 
-    bad_paths = word("count", "paths that are assumed bad", rest="begins")
+    bad_paths = word("count", "paths that are assumed bad")
     good_path = word("count", "path of the last acknowledgement without a mark")
     probed = word("count", "path that was probed last")
     probe_ps = word("time", "time of the next probe, if a path is assumed bad")

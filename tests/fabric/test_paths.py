@@ -1,0 +1,103 @@
+"""Senders that choose the entropy of each packet, and NICs of several ports."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from nadi.pdes import LinkFault, Settings, build_world, run
+from nadi.pdes.construction.settings import SharedBuffer
+from nadi.pdes.nic import congestion
+from nadi.pdes.nic.entropy import FIXED, entropy_rule, names
+from nadi.topologies.graph_builder import GraphBuilder
+from tests.fabric import scenarios as sc
+from tests.failures.common import cable, faults_of
+from tests.parallel.fingerprint import fingerprint
+
+PLANES, LEAVES, SPINES, PER_LEAF = 4, 2, 4, 4
+NPUS = LEAVES * PER_LEAF
+PORT_BPS, DELAY_PS = 100 * 10**9, 500_000
+RULES = [name for name in names() if name != FIXED.name]
+
+
+@cache
+def planes(count=PLANES):
+    """Leaf-spines side by side, each with a port of every NPU."""
+    builder = GraphBuilder("planes", NPUS)
+    leaf = builder.add_switches("leaf", count * LEAVES).reshape(count, LEAVES)
+    spine = builder.add_switches("spine", count * SPINES).reshape(count, SPINES)
+    for leaves, spines in zip(leaf, spine, strict=True):
+        builder.add_cables(np.arange(NPUS), leaves[np.arange(NPUS) // PER_LEAF], PORT_BPS, DELAY_PS)
+        builder.add_cables(np.repeat(leaves, SPINES), np.tile(spines, LEAVES), PORT_BPS, DELAY_PS)
+    return builder.graph()
+
+
+def chosen(rule, **more):
+    return Settings(entropy=entropy_rule(rule), paths=16, nic_ports="all", **more)
+
+
+def simulated(graph, sent, settings, owner=None, **how):
+    return run(build_world(graph, sc.program(NPUS, sent), settings, owner), **how)
+
+
+def port_bytes(graph, results, npu):
+    return results.links["tx_bytes"][graph.link_src == npu]
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_a_message_over_all_ports_takes_their_rates_together(count):
+    """Packets leave one after another at the rate of all ports; the last one stores and forwards once, at a port's."""
+    packets, wire = 64, 4096 + 82
+    results = simulated(planes(count), sc.messages([0], [1], packets * 4096), chosen("oblivious"))
+    port_ps, nic_ps = wire * 80, round(wire * 80 / count)
+    expected = (packets - 1) * nic_ps + 2 * (port_ps + DELAY_PS)
+    assert abs(results.finish_time_ps - expected) <= packets
+    assert set(port_bytes(planes(count), results, 0)) == {packets * wire // count}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_any_division_gives_the_same(rule):
+    """With trims, marks and losses, so that rules learn."""
+    graph = planes()
+    sent = sc.messages(np.arange(NPUS), (np.arange(NPUS) + 3) % 5, 300_000)
+    lossy = LinkFault(cable(graph, 0, NPUS), 0, error_rate=0.02)
+    settings = chosen(
+        rule,
+        switch=SharedBuffer(pfc=False, trimming=True, buffer_bytes=100_000, ecn_kmin_bytes=500, ecn_kmax_bytes=2000),
+        congestion_control=congestion.control("nscc"),
+        rto_ps=100 * sc.US,
+        faults=faults_of(graph, [lossy]),
+    )
+    owner = np.arange(graph.nodes) % 2
+    wanted = simulated(graph, sent, settings)
+    count = wanted.counters
+    assert min(count[f"{what}_packets"] for what in ("lost", "trimmed", "marked")) > 0
+    sc.check_all_arrived(wanted, sc.program(NPUS, sent), settings)
+    assert fingerprint(simulated(graph, sent, settings, owner)) == fingerprint(wanted)
+    assert fingerprint(simulated(graph, sent, settings, owner, threads=2)) == fingerprint(wanted)
+
+
+def test_after_a_pause_the_same_paths_are_taken_again():
+    """Messages with a gap longer than a pause take equal times, which messages without one need not."""
+    graph, gap_ps = planes(), 100 * sc.US
+    sent = sc.messages([0] * 4, [5] * 4, 150_000, np.arange(4) * gap_ps)
+    flows = simulated(graph, sent, chosen("reps")).flows
+    assert len(set(flows["finish_ps"] - flows["start_ps"])) == 1
+
+
+def test_a_broken_path_is_left_alone_and_found_again():
+    """All losses are within 50 us of the failure of two cables, whose paths probes find to work later."""
+    graph, leaf, first_spine = planes(), NPUS, NPUS + PLANES * LEAVES
+    dead = (*cable(graph, leaf, first_spine), *cable(graph, leaf, first_spine + 1))
+    sent = sc.messages([0], [5], 300_000_000)
+    begin_ps = 100 * sc.US
+    again, on_dead = {}, {}
+    for name, until_ps in {"short": begin_ps + 50 * sc.US, "long": 1500 * sc.US, "for ever": 10**12}.items():
+        fault = LinkFault(tuple(sorted(dead)), begin_ps, until_ps, down=True)
+        settings = chosen("mrc", faults=faults_of(graph, [fault], detection_ps=10**12), rto_ps=500 * sc.US)
+        results = simulated(graph, sent, settings)
+        assert results.counters["timeouts"] == 0
+        again[name] = results.counters["retransmitted_packets"]
+        on_dead[name] = results.links["tx_bytes"][list(dead)].sum()
+    assert 0 < again["short"] == again["long"] == again["for ever"]
+    assert on_dead["long"] > 4 * on_dead["for ever"]
