@@ -346,7 +346,10 @@ def credit_pacers(part: Part, graph: Graph, settings: Settings) -> Rows:
     if settings.receiver_credits:
         is_nic = graph.node_kind[graph.link_dst] != NVSWITCH_KIND
         rates_bps = np.bincount(graph.link_src, graph.link_rate_bps * is_nic, graph.nodes)[part.nodes[: part.npus]]
-        pacers.ps_per_quantum = s.PS_PER_BYTE_AT_1_BPS * QUANTUM_BYTES / PULL_RATE / np.maximum(rates_bps, 1)
+        # an LP without NPUs has a row, too, which nobody uses
+        pacers.ps_per_quantum[: part.npus] = (
+            s.PS_PER_BYTE_AT_1_BPS * QUANTUM_BYTES / PULL_RATE / np.maximum(rates_bps, 1)
+        )
     return pacers
 
 
@@ -358,7 +361,8 @@ def nic_ports(part: Part, layout: Layout) -> Rows:
         layout: Division of the fabric among LPs (`Layout`).
     """
     ports = part.links[: part.out_ptr[part.npus]]
-    rows = rows_of(NicPort, len(ports), first=np.arange(len(ports)), ports=1)
+    rows = rows_of(NicPort, len(ports), ports=1)
+    rows.first[: len(ports)] = np.arange(len(ports))
     is_nic = layout.graph.node_kind[layout.graph.link_dst[ports]] != NVSWITCH_KIND
     for npu in range(part.npus):
         own = np.arange(part.out_ptr[npu], part.out_ptr[npu + 1])
