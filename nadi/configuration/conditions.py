@@ -129,7 +129,7 @@ CLASSES = Condition("p2p_class = 1", lambda run: run.network.p2p_class == 1 or _
 WEIGHTED = Condition('a discipline other than "strict"', lambda run: run.network.discipline != "strict")
 CONTROL = Condition("congestion_control", lambda run: run.network.congestion_control != "none")
 NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
-CREDITS = Condition("receiver_credits = true", lambda run: run.network.receiver_credits)
+RECEIVER_CREDITS = Condition("receiver_credits = true", lambda run: run.network.receiver_credits)
 FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
 SPREAD = Condition('an entropy other than "fixed"', lambda run: run.network.entropy != wire.entropy.FIXED.name)
 SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)

@@ -114,6 +114,8 @@ class SystemSection(Section):
 
 PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
 ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax", "ecn_by_rate", "ecn_last_hop")
+# keys that only switches with shared buffers have, and that ask for these; the others change how packets are trimmed
+_CHOOSING_KEYS = set(FABRIC_KEYS) - {"trim_last_hop", "trim_share", "trimmed_size"}
 _WITHOUT_DEFAULT = ("class_weights", "ecn_by_rate", "tiers", "lane_weights")  # keys of switches that are set or are not
 
 
@@ -246,8 +248,8 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     )
     cnp_interval: Annotated[values.Time, needs(when.NOTIFIED)] = _engine("cnp_interval")
     receiver_credits: StrictBool = _engine("receiver_credits")
-    credit_window: Annotated[values.SizeOrAuto, needs(when.CREDITS)] = _engine("credit_window")
-    oversubscription: Annotated[float, needs(when.CREDITS)] = _engine("oversubscription", ge=1, le=1000)
+    credit_window: Annotated[values.SizeOrAuto, needs(when.RECEIVER_CREDITS)] = _engine("credit_window")
+    oversubscription: Annotated[float, needs(when.RECEIVER_CREDITS)] = _engine("oversubscription", ge=1, le=1000)
     load_balancing: Annotated[str, values.BALANCING, Needs((when.BALANCED,), whatever_model=True)] = _engine(
         "load_balancing"
     )
@@ -276,7 +278,9 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
                 del settled["switch"]
             return settled
         if settled.get("switch", "auto") == "auto":
-            shares = settled.get("congestion_control", "none") != "none" or any(key in settled for key in FABRIC_KEYS)
+            shares = settled.get("congestion_control", "none") != "none" or not settled.keys().isdisjoint(
+                _CHOOSING_KEYS
+            )
             settled["switch"] = "shared-buffer" if shares else "output-queued"
         if settled["switch"] == "credits":
             keys = (*CREDIT_KEYS, "p2p_class")

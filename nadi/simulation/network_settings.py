@@ -22,6 +22,7 @@ _WITHOUT_PACKETS = {
     "credits": None,
     "congestion_control": congestion.NO_CONTROL,
     "entropy": wire.entropy.FIXED,
+    "routing": wire.detours.MINIMAL,
     "selective_repeat": False,
     "rendezvous_bytes": 0,
     "collectives_in_flight": 0,
@@ -264,7 +265,7 @@ def controls() -> list[dict[str, Any]]:
 
 def _check_routing(graph: Graph, settings: pdes.Settings) -> None:
     """Refuse detours where packets cannot take them."""
-    if not settings.routing.route:
+    if not settings.routing.route or not settings.fidelity.model.has_packets:
         return
     if settings.credits:
         raise ConfigError(

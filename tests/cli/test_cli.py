@@ -112,7 +112,7 @@ def test_closed_pipe_is_quiet():
 
 COMPLETED = {
     "nadi coll": {"collective"},
-    "nadi topology show r": {"ring", "rail-fat-tree", "rail-optimised"},
+    "nadi topology show r": {"ring", "rail-fat-tree", "rail-only", "rail-optimised"},
     "nadi collective all-r": {"all-reduce"},
     "nadi collective all-reduce -t torus:sizes=4x4 --algorithm r": {"ring", "recursive-doubling", "rotated-ring"},
     "nadi collective barrier -t ring:npus=4 --algorithm dissemination,r": {"dissemination,recursive-doubling"},

@@ -107,7 +107,7 @@ def test_defaults_of_shared_buffers_are_those_of_the_engine():
         "ecn_kmin": "1kB", "ecn_kmax": "2kB", "ecn_pmax": 1, "class_weights": "[3, 1]",
     }  # fmt: skip
     chosen = network_settings(network_section([f"network.{key}={value}" for key, value in given.items()])).switch
-    assert chosen == SharedBuffer(10**6, True, 0.5, 3000, 2000, True, 1000, 2000, 1.0, False, (3, 1))
+    assert chosen == SharedBuffer(10**6, True, 0.5, 3000, 2000, True, 1000, 2000, 1.0, class_weights=(3, 1))
 
 
 @pytest.mark.parametrize("given", [{"switch": "shared-buffer", "buffer": "1MB"}, {"buffer": "1MB"}])
@@ -196,7 +196,7 @@ NO_FILES = {
     "jobs": {"trace_set", "name", "start"},
     "serving": {"prompt", "generate", "software"},
     "topology": {"graph"},
-    "network": {"congestion", "flows"},
+    "network": {"congestion", "flows", "tiers"},
     "compute": {"efficiency"},
     "engine": {"checkpoint", "fast_forward", "reuse"},
     "faults": {"link", "switch", "npu"},

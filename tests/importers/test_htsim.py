@@ -135,12 +135,15 @@ def test_options_of_queues_and_windows(tmp_path):
         *(matrix(tmp_path, "0->1 id 1 start 0 size 1000"), None, FABRIC), queue_packets=50, ecn_packets=(12, 37)
     )
     network = translated(options._replace(window_packets=75, paths=1, trims=False)).sections["network"]
-    assert (network["mtu"], network["header"], network["buffer"]) == (4086, "64B", f"{1024 * 50 * 4150}B")
+    assert (network["mtu"], network["header"], network["buffer"]) == (4086, "64B", "2000000000B")
+    # at 25 Gb/s, from which thresholds scale with the rate of a port
+    assert network["trim_threshold"] == f"{50 * 4150 // 4}B"
     assert (network["ecn_kmin"], network["ecn_kmax"]) == (f"{12 * 4150 // 4}B", f"{round(37 * 4150 / 4)}B")
     assert (network["window"], network["load_balancing"], network["trimming"]) == (f"{75 * 4086}B", "ecmp", False)
     assert network["congestion"] == {"target_qdelay_rtts": 1.0}
     usual = translated(options).sections["network"]
-    assert (usual["load_balancing"], usual["congestion"]) == ("spray", {"target_qdelay_rtts": 0.75})
+    assert (usual["load_balancing"], usual["congestion"]) == ("ecmp", {"target_qdelay_rtts": 0.75})
+    assert (usual["entropy"], usual["paths"]) == ("mixed", 64)
     other = translated(options._replace(control="constant", strategy="ecmp_ar")).sections["network"]
     assert (other["congestion_control"], other["load_balancing"]) == ("none", "adaptive")
 

@@ -12,7 +12,7 @@ from nadi.pdes.network.balancing import balancing
 from nadi.pdes.parallel import Layout, Processes, StoppedError, run_divided
 from nadi.pdes.reuse import recurrence
 from nadi.pdes.reuse_kernels.periods import Period, continuation, marks
-from nadi.pdes.wire import entropy_rule, entropy_rules
+from nadi.pdes.wire import entropy
 from nadi.topologies import build
 from nadi.workload import ComputeModel, build_program
 from tests.budgets import bounded
@@ -146,7 +146,7 @@ def test_fabrics_without_domains(spec, rule):
     graph = build(spec)
     groups = {name: GROUPS[name] for name in "ab"}
     program = build_program(pipeline().tables(), range(16), 16, groups, ComputeModel("trace"), fabric=graph)
-    by = {"entropy": entropy_rule(rule)} if rule in entropy_rules() else {"load_balancing": balancing(rule)}
+    by = {"entropy": entropy.entropy_rule(rule)} if rule in entropy.names() else {"load_balancing": balancing(rule)}
     chosen = replace(SETTINGS, **by, selective_repeat=rule != "ecmp", nvlink_framing=False)
     found = both(graph, program, chosen)
     assert found.reuse["repeated_periods"] >= RECUR.get((spec.partition(":")[0], rule), 0)

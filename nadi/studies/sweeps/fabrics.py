@@ -111,7 +111,7 @@ def compare_fabrics(
     tried = [(number, part) for number, one in enumerate(runs) for part in busiest_parts(one)]
     faulty = []
     for number, part in tried:
-        first = f"faults.{len(wholes[number].config.faults)}"
+        first = f"faults.{len(runs[number].summary['config'].get('faults', ()))}"
         fault = {"at": "0s", **part.fault, "state": "down"}
         values = {CLUSTER: fabrics[number], **job.values, **{f"{first}.{key}": value for key, value in fault.items()}}
         faulty.append(point(job.run_file, values, files))
