@@ -36,7 +36,7 @@ def describe(graph: Graph) -> dict[str, object]:
         "hosts": len(np.unique(graph.host)),
         "pods": len(np.unique(graph.pod[graph.pod >= 0])),
         "routing": routing.stack or "table",
-        "switches": dict(Counter(name.rpartition(" ")[0] or name for name in graph.switch_names)),
+        "switches": dict(Counter(map(graph.node_word, range(graph.npus, graph.nodes)))),
         "nodes": graph.nodes,
         "cables": graph.links // 2,
         "links": graph.links,
@@ -81,8 +81,7 @@ def _oversubscription(graph: Graph) -> dict[str, float]:
     upwards_bps = np.bincount(graph.link_src[rising], graph.link_rate_bps[rising], minlength=graph.nodes)
     ratios: dict[str, float] = {}
     for switch in np.flatnonzero((from_below_bps > 0) & (upwards_bps > 0) & (np.arange(graph.nodes) >= graph.npus)):
-        name = graph.node_name(int(switch))
-        word = name.rpartition(" ")[0] or name
+        word = graph.node_word(int(switch))
         ratios[word] = max(ratios.get(word, 0.0), float(from_below_bps[switch] / upwards_bps[switch]))
     return ratios
 

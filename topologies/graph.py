@@ -270,6 +270,15 @@ class Graph:
         """
         return f"npu {node}" if node < self.npus else self.switch_names[node - self.npus]
 
+    def node_word(self, node: int) -> str:
+        """Return the name of a node without its number: "npu", "leaf"; a name of one word is its own.
+
+        Args:
+            node: The number of an NPU, switch or aggregator.
+        """
+        name = self.node_name(node)
+        return name.rpartition(" ")[0] or name
+
     def out_links(self, node: int) -> Int32:
         """Return the links that leave a node, int32[degree], ascending."""
         pointer, link = self._out

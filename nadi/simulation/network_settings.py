@@ -336,7 +336,7 @@ def _check_links(graph: Graph, settings: pdes.Settings) -> None:
 
 def _check_buffer(graph: Graph, fabric: wire.Fabric, settings: pdes.Settings, switch: SharedBuffer) -> None:
     """Refuse a shared buffer that exceeds what telemetry can carry, or of which PFC headrooms leave nothing."""
-    words = {name.rpartition(" ")[0] or name for name in graph.switch_names}
+    words = set(map(graph.node_word, range(graph.npus, graph.nodes)))
     for tier in switch.tiers:
         if tier.word not in words - {"nvswitch"}:
             known = ", ".join(sorted(words - {"nvswitch"})) or "no tiers, as no switch has a shared buffer"

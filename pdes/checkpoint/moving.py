@@ -12,7 +12,7 @@ import numpy as np
 from nadi.pdes.checkpoint.whole_fabric import Shared, looked_up, put_in_queues, queues_of, walked, words_of_packets
 from nadi.pdes.core import Int64, Rows, state as s
 from nadi.pdes.core.algorithms import FREE, rehash
-from nadi.pdes.core.declared import DeclaredArray, arrays_by, rows_by
+from nadi.pdes.core.declared import WATCHED, DeclaredArray, arrays_by, rows_by, widen
 from nadi.pdes.core.packet import class_of, end_of, instance_node, key_owner, link_meta, number_of
 from nadi.pdes.core.rows import Row, RowsOf, WordKind
 from nadi.pdes.core.rows.network import KeptMessage, LaterMessage, Message, PendingRequest, QueuedRequest
@@ -128,33 +128,23 @@ def move_nodes_and_links(shared: Shared) -> None:
 
 
 def move_watched(shared: Shared, links: Int64, to_links: Int64) -> None:
-    """Move the sampled queues and marks of `shared` from ports `links` to `to_links`, as wide as the wider world's."""
+    """Move `depth` and `marks`, the arrays of WATCHED, of `shared` from ports `links` to `to_links`, at one width."""
     old, new = shared.world.net, shared.lp.world.net
     columns = int(new.const.depths)
     if columns == 0:
         return
     # both must have columns of one width, which is a power of two times the first
     width_ps = max(int(old.ctl.depth_ps), int(new.ctl.depth_ps))
-    for name, merge in (("depth", np.maximum), ("marks", np.add)):
+    for name, join in WATCHED.items():
         into, saved = getattr(new, name), getattr(old, name)
         if len(into) < columns:
             continue
-        _widen(into, columns, width_ps // int(new.ctl.depth_ps), merge)
         saved = saved.copy()
-        _widen(saved, columns, width_ps // int(old.ctl.depth_ps), merge)
+        for array, of_ps in ((into, int(new.ctl.depth_ps)), (saved, int(old.ctl.depth_ps))):
+            widen(array[: len(array) // columns * columns].reshape(-1, columns), width_ps // of_ps, join)
         at, to = by_parts(links, to_links, columns)
         into[to] = saved[at]
     new.ctl.depth_ps = width_ps
-
-
-def _widen(samples: Any, columns: int, factor: int, merge: np.ufunc) -> None:
-    """Merge `factor` columns into one, in place; a power of two."""
-    rows = samples[: len(samples) // columns * columns].reshape(-1, columns)
-    while factor > 1:
-        half = merge(rows[:, 0 : columns // 2 * 2 : 2], rows[:, 1 : columns // 2 * 2 : 2])
-        rows[:, : columns // 2] = half
-        rows[:, columns // 2 :] = 0
-        factor //= 2
 
 
 def move_npus(shared: Shared) -> None:

@@ -23,6 +23,7 @@ from nadi.pdes.core.rows.network import (
 from nadi.pdes.network import lane_credits
 from nadi.pdes.network.credit_switch import QUEUES_OF_CONTROL
 from nadi.pdes.network.framing import FLIT_BYTES, NVSWITCH_KIND, domain_switches, is_ample, is_framed, is_in_domain
+from nadi.pdes.nic.receiver_credits import MAX_WINDOW_BDPS
 
 if TYPE_CHECKING:
     from nadi.pdes.construction.layout import Part
@@ -221,7 +222,7 @@ def credit_window_bytes(graph: Graph, settings: Settings) -> int:
     # UecSrc::initRccc of uet-htsim, as NSCC's largest window
     from_npu = int(graph.link_rate_bps[graph.node_kind[graph.link_src] == NPU_KIND].max())
     bdp_bytes = round_trip_ps(graph, settings)[0] * from_npu / s.PS_PER_BYTE_AT_1_BPS
-    return settings.credit_window_bytes or int(1.5 * bdp_bytes)
+    return settings.credit_window_bytes or int(MAX_WINDOW_BDPS * bdp_bytes)
 
 
 def window_packets(graph: Graph, settings: Settings) -> int:

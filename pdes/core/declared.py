@@ -131,6 +131,26 @@ def with_arrays(record: Any, arrays: Mapping[str, Any]) -> Any:
     return record._replace(**replaced)
 
 
+# Queues and marks of ports by stretch of time, whose width doubles when a run gets longer.
+
+WATCHED = {"depth": np.maximum, "marks": np.add}  # arrays of `Net`, and how two stretches are joined
+
+
+def widen(columns: Any, factor: int, join: np.ufunc) -> None:
+    """Join stretches of time, in place; those behind the joined ones are 0.
+
+    Args:
+        columns: int32[links, stretches], what was watched in each.
+        factor: Number of stretches that become one, a power of two.
+        join: How the values of two become one, of WATCHED.
+    """
+    half = columns.shape[1] // 2
+    while factor > 1:
+        columns[:, :half] = join(columns[:, 0 : 2 * half : 2], columns[:, 1 : 2 * half : 2])
+        columns[:, half:] = 0
+        factor //= 2
+
+
 # Growth of the pools: a full pool doubles its size, at a moment when no action is under way.
 
 

@@ -29,6 +29,18 @@ def first_port(net, npus, link):
 
 
 @inline
+def is_nic(net, npus, link):
+    """Return whether a port is the first of a NIC of several.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        link: Outgoing link of the port.
+    """
+    return net.hooks.nic_send != 0 and npus.nic[link].ports > 1
+
+
+@inline
 def port_busy_ps(net, npus, link):
     """Return the time in ps from which a port, or the NIC whose first port it is, may begin another packet.
 
@@ -37,7 +49,7 @@ def port_busy_ps(net, npus, link):
         npus: NPUs of the LP with their ports and own events (`Npus`).
         link: Outgoing link of the port.
     """
-    if net.hooks.nic_send != 0 and npus.nic[link].ports > 1:
+    if is_nic(net, npus, link):
         return npus.nic[link].busy_ps
     return net.tx[link].busy_ps
 
@@ -51,7 +63,7 @@ def port_psb(net, npus, link):
         npus: NPUs of the LP with their ports and own events (`Npus`).
         link: Outgoing link of the port.
     """
-    if net.hooks.nic_send != 0 and npus.nic[link].ports > 1:
+    if is_nic(net, npus, link):
         return npus.nic[link].ps_per_byte
     return link_psb(net, link)
 
@@ -81,7 +93,7 @@ def send_from_port(net, npus, node, link, asked_ps, now_ps, word1, word2, word3)
     port; asked_ps: time in ps at which the packet came to the port; now_ps: current time in ps; word1, word2, word3:
     words of the packet (pdes/core/packet.py).
     """
-    if net.hooks.nic_send != 0 and npus.nic[link].ports > 1:
+    if is_nic(net, npus, link):
         return call_hook(net.hooks.nic_send, net.const.address, node, link, asked_ps, now_ps, word1, word2, word3)
     if net.const.queues != 0:
         spend(net, link, word1, now_ps)

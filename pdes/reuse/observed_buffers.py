@@ -6,9 +6,9 @@ from typing import Any, Self
 import numpy as np
 
 from nadi.pdes.core import Int64, state as s
+from nadi.pdes.core.declared import WATCHED, widen
 
 COUNTED = ("marked_packets", "pause_frames", "trimmed_packets", "paused_ps")  # words of gates to which a period adds
-COLUMNS = {"depth": np.maximum, "marks": np.add}  # arrays by link and stretch of time, and how stretches are joined
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,7 +16,7 @@ class ObservedBuffers:
     """What the shared buffers of a logical process had counted when the note of a period began."""
 
     counts: dict[str, Int64]  # words of COUNTED by port
-    columns: dict[str, Any]  # int32[links, columns] by array of COLUMNS
+    columns: dict[str, Any]  # int32[links, columns] by array of WATCHED
     column_ps: int  # width of a column in ps
     pauses: int  # pauses and resumes
 
@@ -30,11 +30,11 @@ class ObservedBuffers:
         net = world.net
         gate: Any = net.gate
         counts = {name: gate[name].copy() for name in COUNTED}
-        columns = {name: _columns_of(world, name).copy() for name in COLUMNS}
+        columns = {name: _columns_of(world, name).copy() for name in WATCHED}
         return cls(counts, columns, int(net.ctl.depth_ps), int(net.ctl.pauses))
 
     def repeat(self, world: s.World, repeated: int, length_ps: int) -> None:
-        """Add to a logical process what the noted period, which ends now, adds in each of its repetitions.
+        """Add to a logical process what the noted period, which ends now, adds in each of its repetitions; once only.
 
         Queues and marks over time are those of the noted period, moved to the nearest column.
 
@@ -51,25 +51,22 @@ class ObservedBuffers:
         if not int(net.const.depths):
             return
         shift_ps = repeated * length_ps
-        before = {
-            name: _widened(own, int(net.ctl.depth_ps) // self.column_ps, COLUMNS[name])
-            for name, own in self.columns.items()
-        }
+        for name, before in self.columns.items():
+            widen(before, int(net.ctl.depth_ps) // self.column_ps, WATCHED[name])
         # widths of columns double until the last repetition has a column
-        last = max(
-            (int(np.flatnonzero(_columns_of(world, name).any(axis=0)).max(initial=0)) for name in COLUMNS), default=0
-        )
+        last = max(int(np.flatnonzero(_columns_of(world, name).any(axis=0)).max(initial=0)) for name in WATCHED)
         while last + round(shift_ps / int(net.ctl.depth_ps)) + 1 >= int(net.const.depths):
-            for name, join in COLUMNS.items():
-                columns = _columns_of(world, name)
-                columns[:] = _widened(columns, 2, join)
-                before[name] = _widened(before[name], 2, join)
+            for name, join in WATCHED.items():
+                widen(_columns_of(world, name), 2, join)
+                widen(self.columns[name], 2, join)
             net.ctl.depth_ps *= 2
             last //= 2
-        for name, join in COLUMNS.items():
+        for name, join in WATCHED.items():
             columns = _columns_of(world, name)
             # of a sum what was added, of a maximum what has risen
-            more = columns - before[name] if join is np.add else np.where(columns > before[name], columns, 0)
+            more = (
+                columns - self.columns[name] if join is np.add else np.where(columns > self.columns[name], columns, 0)
+            )
             used = np.flatnonzero(more.any(axis=0))
             if not len(used):
                 continue
@@ -93,20 +90,9 @@ class ObservedBuffers:
 
 
 def _columns_of(world: s.World, name: str) -> Any:
-    """Return an array of COLUMNS as int32[links, columns]; without columns where a run does not have it."""
+    """Return an array of WATCHED as int32[links, columns]; without columns where a run does not have it."""
     net = world.net
     array, columns = getattr(net, name), int(net.const.depths)
     if columns == 0 or len(array) < columns:
         return np.zeros((0, columns), np.int32)
     return array[: len(array) // columns * columns].reshape(-1, columns)
-
-
-def _widened(columns: Any, factor: int, join: np.ufunc) -> Any:
-    """Return columns of which `factor`, a power of two, are joined into one; those behind them are 0."""
-    found = columns.copy()
-    half = found.shape[1] // 2
-    while factor > 1:
-        found[:, :half] = join(found[:, 0 : 2 * half : 2], found[:, 1 : 2 * half : 2])
-        found[:, half:] = 0
-        factor //= 2
-    return found

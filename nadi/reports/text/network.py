@@ -347,7 +347,6 @@ def _names(graph: Graph) -> str:
     """Return the first node of each kind, as reports and [[faults]] name it."""
     first: dict[str, str] = {}
     for node in (0, *range(graph.npus, graph.nodes)):
-        name = graph.node_name(node)
-        first.setdefault(name.rpartition(" ")[0] or name, name)
+        first.setdefault(graph.node_word(node), graph.node_name(node))
     more = ["..."] if len(first) < graph.nodes else []
     return ", ".join([*list(first.values())[:_MAX_NAMES], *more])

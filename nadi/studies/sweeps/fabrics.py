@@ -119,7 +119,7 @@ def compare_fabrics(
     documents = [_fabric(name, one, job.energy_table) for name, one in zip(fabrics, runs, strict=True)]
     for place, (number, part) in enumerate(tried):
         whole_ps = documents[number]["time_ps"]
-        time_ps = None if place in errors else _time_ps(Run(folder_of(folder, faulty[place])))
+        time_ps = None if place in errors else _time_ps(metrics_of(Run(folder_of(folder, faulty[place]))))
         documents[number]["failures"].append(
             {
                 "kind": part.kind,
@@ -155,11 +155,11 @@ def busiest_parts(run: Run) -> list[FailedPart]:
     switches: dict[str, int] = {}
     for cable in outside.tolist():
         ends = int(graph.link_src[2 * cable]), int(graph.link_dst[2 * cable])
-        kind = " - ".join(_word(graph, end) for end in ends)
+        kind = " - ".join(graph.node_word(end) for end in ends)
         if kind not in cables or cable_bytes[cable] > cable_bytes[cables[kind]]:
             cables[kind] = cable
         for end in ends:
-            word = _word(graph, end)
+            word = graph.node_word(end)
             if end >= graph.npus and (word not in switches or through[end] > through[switches[word]]):
                 switches[word] = end
     parts = [
@@ -189,12 +189,6 @@ def are_outside(graph: Graph) -> NDArray[np.bool_]:
     return np.asarray(~is_nvlink & ~(joins_npus & (hosts[0] == hosts[1])))
 
 
-def _word(graph: Graph, node: int) -> str:
-    """Return the name of a node without its number."""
-    name = graph.node_name(node)
-    return name.rpartition(" ")[0] or name
-
-
 def _cable_name(graph: Graph, cable: int) -> str:
     """Return the names of both ends of a cable."""
     return f"{graph.node_name(int(graph.link_src[2 * cable]))} - {graph.node_name(int(graph.link_dst[2 * cable]))}"
@@ -208,10 +202,9 @@ def _parallel(graph: Graph, cable: int) -> int:
     return int((same | ((graph.link_src[before] == ends[1]) & (graph.link_dst[before] == ends[0]))).sum())
 
 
-def _time_ps(run: Run) -> float:
-    """Return the time of an optimizer step, or of the run if it has none."""
-    found = metrics_of(run)
-    return found.get("step_time_ps", found["finish_time_ps"])
+def _time_ps(metrics: Mapping[str, float]) -> float:
+    """Return the time of an optimizer step among the metrics of a run, or of the run if it has none."""
+    return metrics.get("step_time_ps", metrics["finish_time_ps"])
 
 
 def _fabric(name: str, run: Run, energy_table: Path | None) -> dict[str, Any]:
@@ -221,7 +214,7 @@ def _fabric(name: str, run: Run, energy_table: Path | None) -> dict[str, Any]:
     switches: dict[str, int] = {}
     for node in np.unique(np.concatenate([graph.link_src[::2][outside], graph.link_dst[::2][outside]])).tolist():
         if node >= graph.npus:
-            switches[_word(graph, node)] = switches.get(_word(graph, node), 0) + 1
+            switches[graph.node_word(node)] = switches.get(graph.node_word(node), 0) + 1
     seconds = run.finish_time_ps / 1e12
     return {
         "name": name,
@@ -231,7 +224,7 @@ def _fabric(name: str, run: Run, energy_table: Path | None) -> dict[str, Any]:
         "cables": int(outside.sum()),
         "network_W": sum(part.joules for part in bill.parts if part.name in NETWORK_PARTS) / seconds,
         "network_price_usd": bill.network_price_usd,
-        "time_ps": _time_ps(run),
+        "time_ps": _time_ps(metrics),
         "exposed_share": metrics.get("exposed_share"),
         "energy_J": metrics.get("energy_J", bill.joules),
         "cost_usd": metrics.get("cost_usd", bill.usd),
