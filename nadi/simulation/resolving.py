@@ -290,7 +290,9 @@ class Resolver:
             config = config.decided(system={"compute_slowdown": slowdown})
         sample_ps = _sample_ps(config.output.sample, graph, settings)
         check_supported(config.faults, network.model, has_pauses=network.pfc is True)
-        faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
+        faults = schedule(
+            config.faults, network.detection_time, graph, cut_through=network.cut_through, circuits=reader.circuits
+        )
         settings = replace(
             settings,
             compute_slowdown=settings.compute_slowdown if slowdown is None else slowdown,

@@ -136,6 +136,8 @@ class Fabric:
         # link carries NVLink's flits. settings: Settings of the packet network.
         needs_care = "telemetry" in settings.congestion_control.signals or settings.sample_ps > 0
         special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * self.inside | s.AMPLE * self.ample
+        for circuit in settings.faults.circuits.circuits:
+            special[list(circuit.links)] |= s.CIRCUIT | s.CARE
         delay_ps, switch = self.delay_ps, settings.switch
         rows = rows_of(
             LinkClass, len(seen_bytes), ps_per_byte=self.psb, delay_ps=delay_ps, seen_bytes=seen_bytes, special=special
@@ -189,11 +191,22 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
     """
     routing: Any = graph.routing
     # a detour is two paths one after the other
-    hops = routing.longest_links() * (2 if settings.routing.route else 1)
+    hops = longest_links(routing, settings) * (2 if settings.routing.route else 1)
     psb = s.PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.min()
     wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
     per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))
     return int(hops * per_hop), hops
+
+
+def longest_links(routing: Any, settings: Settings) -> int:  # noqa: ANN401 - of any class
+    """Return the number of links of the longest path, also while circuits are dark.
+
+    Args:
+        routing: Routing of the whole fabric.
+        settings: Settings of the run.
+    """
+    others = settings.faults.routings.values() if settings.faults.circuits else ()
+    return max(int(each.longest_links()) for each in (routing, *others))
 
 
 WEIGHT_BYTES = 64  # bytes of a unit of the weights of virtual lanes (IBTA volume 1, 7.6.9.2)

@@ -4,7 +4,18 @@ import numpy as np
 
 from nadi.pdes.core import algorithms, packet
 from nadi.pdes.core.jit import inline, outline, prefetch, trailing_zeros
-from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, INSIDE, NEED_BLOCKS, SIDES
+from nadi.pdes.core.state import (
+    BLOCK_RECORDS,
+    BLOCK_SHIFT,
+    CARE,
+    CIRCUIT,
+    FRAMED,
+    INF,
+    INSIDE,
+    NEED_BLOCKS,
+    SIDES,
+)
+from nadi.pdes.network.circuits import held_until_ps, next_lit_ps
 from nadi.pdes.network.framing import framed_bytes
 from nadi.pdes.network.lane_credits import refund
 from nadi.pdes.network.telemetry import sample_queue, sample_sent
@@ -247,6 +258,21 @@ def sample_packet(net, link, queued_ps, word1):
 
 
 @outline
+def meets_dark(net, link, word1):
+    """Return whether the packet that has just occupied a circuit does not pass its optical switch.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Outgoing link that is a circuit (row of `tx`).
+        word1: Words of the packet (pdes/core/packet.py).
+    """
+    size_bytes = on_link_bytes(net, link, word1, packet.wire_bytes(word1))
+    duration_ps = max(1, serialisation_ps(size_bytes, link_psb(net, link)))
+    start_ps = net.tx[link].busy_ps - duration_ps
+    return next_lit_ps(net, link, start_ps, duration_ps) != start_ps
+
+
+@outline
 def hand_over_with_care(net, link, link_word, queued_ps, arrival_ps, word1, word2, word3):
     """Hand over, as `hand_over`, a packet that may be lost on its way, carries telemetry, or counts in samples.
 
@@ -256,13 +282,16 @@ def hand_over_with_care(net, link, link_word, queued_ps, arrival_ps, word1, word
     """
     if net.const.sample_ps > 0:
         sample_packet(net, link, queued_ps, word1)
-    error = net.link_class[packet.class_of(link_word)].error
+    link_class = net.link_class[packet.class_of(link_word)]
+    error = link_class.error
     is_lost = error > 0 and packet.destination(word1) != packet.PAUSE_FRAME
     if is_lost:
         # counted by `occupy` already, so the first packet of a link has number 1
         packets = packet.packets_sent(net.tx[link].sent_packets)
         # 0x10E keeps these draws apart from others of the seed; the count gives each packet its own
         is_lost = algorithms.mix3(net.const.seed + 0x10E, packet.number_of(link_word), packets) < error
+    if link_class.special & CIRCUIT != 0 and packet.destination(word1) != packet.PAUSE_FRAME:
+        is_lost |= meets_dark(net, link, word1)
     if is_lost:
         # it has occupied the port, like a packet that a receiver discards for a bad checksum
         net.count.lost_packets += 1
@@ -288,9 +317,12 @@ def occupy(net, link, queued_ps, start_ps, word1):
     link_word = tx.meta
     link_class = net.link_class[packet.class_of(link_word)]
     special = link_class.special
-    if special & FRAMED != 0:
-        size_bytes = framed_bytes(net, word1, size_bytes)
     psb = link_class.ps_per_byte
+    if special & (FRAMED | CIRCUIT) != 0:
+        if special & FRAMED != 0:
+            size_bytes = framed_bytes(net, word1, size_bytes)
+        if special & CIRCUIT != 0:
+            start_ps = held_until_ps(net, link, start_ps, max(1, serialisation_ps(size_bytes, psb)))
     busy = start_ps + max(
         1, serialisation_ps(size_bytes, psb)
     )  # a node then receives no more packets than its batch holds

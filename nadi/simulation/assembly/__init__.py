@@ -245,7 +245,14 @@ def _kind(name: str) -> str:
     return word if word and number.isdigit() else name
 
 
-def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
+def schedule(
+    faults: Sequence[FaultSection],
+    detection_time_ps: int,
+    graph: Graph,
+    *,
+    cut_through: bool,
+    circuits: parallel.Circuits,
+) -> pdes.Faults:
     """Return the engine's fault schedule with the routings that it needs.
 
     The function refuses nodes and links that the fabric lacks, overlapping changes, and faults that the fabric or its
@@ -256,6 +263,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
         detection_time_ps: Time in ps from when links go down or come up until routes change.
         graph: The fabric (`Graph`).
         cut_through: Whether the switches cut through.
+        circuits: Circuits of optical switches, which are among the links of the fabric.
     """
     links, npus, storms = [], [], []
     names = NodeNames(graph)
@@ -292,8 +300,9 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
                 error_rate=fault.error_rate or 0.0,
             )
         )
-    routings = _routings(graph, {down for _, down in parallel.down_sets(links) if down})
-    return pdes.Faults(tuple(links), tuple(npus), detection_time_ps, routings, tuple(storms))
+    found = pdes.Faults(tuple(links), tuple(npus), detection_time_ps, {}, tuple(storms), circuits)
+    down_sets = {down for changes in found.route_changes() for _, down in changes if down}
+    return replace(found, routings=_routings(graph, down_sets))
 
 
 def rerouted(faults: pdes.Faults, graph: Graph) -> pdes.Faults:
