@@ -21,7 +21,15 @@ from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.ranks import ALONE, RankGather, together
 from nadi.launching.workers import Workers
 from nadi.simulation import network_settings as fabric
-from nadi.simulation.assembly import check_supported, reading, resource_checks, schedule, with_flows, with_slow_links
+from nadi.simulation.assembly import (
+    check_supported,
+    optical,
+    reading,
+    resource_checks,
+    schedule,
+    with_flows,
+    with_slow_links,
+)
 from nadi.simulation.assembly.partitioning import Division, Load, measured_load, place, traffic_load
 from nadi.simulation.assembly.reading import LoadedWorkload, WorkReader
 from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks
@@ -290,6 +298,7 @@ class Resolver:
             config = config.decided(system={"compute_slowdown": slowdown})
         sample_ps = _sample_ps(config.output.sample, graph, settings)
         check_supported(config.faults, network.model, has_pauses=network.pfc is True)
+        optical.check_supported(config)
         faults = schedule(
             config.faults, network.detection_time, graph, cut_through=network.cut_through, circuits=reader.circuits
         )

@@ -162,6 +162,7 @@ def _check_plain(world: s.World) -> None:
     """Check the arrays and counters of an LP that hold numbers of rows without a declared kind."""
     net, qps, insts = world.net, world.qps, world.insts
     blocks = len(net.block_free)
+    changes = len(world.schedule.change)
     plain = {
         "net.inbox": (net.inbox, len(net.record)),
         "net.wait_head": (net.wait_head, len(net.record)),

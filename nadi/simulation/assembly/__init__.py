@@ -336,7 +336,7 @@ def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel, *,
         # times are keys, too: some models allow faults of the whole run only
         for key in (fault.what, *(key for key, is_given in times.items() if is_given)):
             if reason := (model.refused_faults or {}).get(key):
-                takers = pdes.fidelity.quoted(partial(_takes, key))
+                takers = pdes.fidelity.quoted(partial(takes_fault, key))
                 raise ConfigError(f"[faults.{number}] {key}: {reason}, or [network] fidelity = {takers}")
         if fault.pause_storm and not has_pauses:
             raise ConfigError(
@@ -345,9 +345,14 @@ def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel, *,
             )
 
 
-def _takes(fault_key: str, model: pdes.NetworkModel) -> bool:
-    """Return whether a model of the network takes faults with a key of [[faults]]."""
-    return model.refused_faults is not None and fault_key not in model.refused_faults
+def takes_fault(key: str, model: pdes.NetworkModel) -> bool:
+    """Return whether a model of the network takes faults with a key of [[faults]].
+
+    Args:
+        key: The key.
+        model: The model of the network.
+    """
+    return model.refused_faults is not None and key not in model.refused_faults
 
 
 class _FaultPlace:

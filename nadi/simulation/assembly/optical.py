@@ -1,14 +1,17 @@
 """Circuits of optical switches: cables that [[optical]] adds to a fabric, and the times at which they carry packets."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
+from nadi import pdes
 from nadi.configuration.optical import OpticalSection
+from nadi.configuration.run_config import RunConfig
 from nadi.errors import ConfigError
 from nadi.inputs.units import format_time
 from nadi.pdes import parallel
-from nadi.simulation.assembly import NodeNames
+from nadi.simulation.assembly import NodeNames, takes_fault
 from nadi.topologies import SWITCH, Graph
 from nadi.topologies.endpoints import with_cables
 
@@ -96,13 +99,14 @@ class _OpticalSwitch:
         section, begins_ps = self.section, self._begins_ps
         following = [*begins_ps[1:], begins_ps[0] + self.period_ps if self.period_ps else FOREVER]
         packet_ps = -(-packet_bytes * PS_PER_BYTE_AT_1_BPS // section.rate) + 1
-        need_ps = section.drain + section.dark + packet_ps
-        shortest_ps = min(end - begin for begin, end in zip(begins_ps, following, strict=True))
-        if section.changes and shortest_ps < need_ps:
-            raise ConfigError(
-                f"{self.where} dark: an epoch of {format_time(shortest_ps)} has no time for drain, dark and a full "
-                f"packet; expected epochs of at least {format_time(need_ps)}"
-            )
+        for number, (begin_ps, end_ps) in enumerate(zip(begins_ps, following, strict=True)):
+            # nothing comes before the first of epochs that happen once
+            change_ps = section.drain + section.dark if number or self.period_ps else 0
+            if section.changes and end_ps - begin_ps < change_ps + packet_ps:
+                raise ConfigError(
+                    f"{self.where} dark: epoch {number} lasts {format_time(end_ps - begin_ps)}; expected at least "
+                    f"{format_time(change_ps + packet_ps)}, for drain, dark and a full packet"
+                )
         highest = max((port for pairs in self.matchings for pair in pairs for port in pair), default=0)
         if highest >= len(self._nodes):
             raise ConfigError(
@@ -153,3 +157,32 @@ class _OpticalSwitch:
         if not self.period_ps and epoch >= number:
             return FOREVER
         return self._begins_ps[epoch % number] + epoch // number * self.period_ps
+
+
+def check_supported(config: RunConfig) -> None:
+    """Refuse optical switches beside what cannot follow their circuits.
+
+    Args:
+        config: Configuration of the run.
+    """
+    network = config.network
+    if not config.optical:
+        return
+    if not takes_fault("state", network.model):
+        expected = pdes.fidelity.quoted(partial(takes_fault, "state"))
+        raise ConfigError(f"[[optical]]: found with a [network] fidelity whose links never change; expected {expected}")
+    if network.flows:
+        raise ConfigError("[[optical]]: found beside [network] flows; expected packets alone, or flows alone")
+    holds = any(section.in_flight == "hold" for section in config.optical)
+    if holds and network.queue_limit and network.switch == "output-queued":
+        raise ConfigError(
+            '[network] queue_limit: found beside [[optical]] in_flight = "hold"; expected unlimited, as output queues '
+            'count packets by the time that they wait, or switch = "shared-buffer"'
+        )
+    repeats = any(section.slot or section.period for section in config.optical)
+    for number, fault in enumerate(config.faults):
+        if repeats and not network.model.has_packets and fault.state and fault.until is None:
+            raise ConfigError(
+                f"[faults.{number}] until: missing beside [[optical]] that repeats; expected it, as flows that wait for "
+                "ever would not let the run end"
+            )
