@@ -137,6 +137,8 @@ def change_network(world, now_ps):
     """
     net, schedule = world.net, world.schedule
     first = net.ctl.fault_at
+    # changes that repeat do not keep a run going in which nothing else can happen
+    goes_on = net.ctl.events > 0 or world.flows.state.active > 0 or first < net.const.first_repeated
     call_hook(net.hooks.make_changes, net.const.address)
     for i in range(first, net.ctl.fault_at):
         change = schedule.change[change_row(net, schedule, i)]
@@ -145,8 +147,6 @@ def change_network(world, now_ps):
         elif change.kind == CHANGE_ROUTES:
             world.flows.state.epoch = change.value + 1
     rates.ask_to_solve(world, now_ps)
-    # changes that repeat do not keep a run going in which nothing else can happen
-    goes_on = net.ctl.events > 0 or world.flows.state.active > 0 or net.ctl.fault_at < net.const.first_repeated
     if net.ctl.fault_ps < LONGEST_RUN_PS and goes_on:
         add_event(net.ctl, world.messages, net.ctl.fault_ps, FINISH, 0, 0)
 
