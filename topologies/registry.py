@@ -22,8 +22,8 @@ from nadi.inputs.limits import MAX_CABLES, MAX_NODES, MAX_NPUS
 from nadi.topologies.clusters import find, is_cluster
 from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.machines import is_machine, machine
-from nadi.topologies.table_routing import refuse_parts
 from nadi.topologies.parameters import Form, Parameters, parse_pairs, suggest
+from nadi.topologies.table_routing import refuse_parts
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class OpticalSection(Section):
     """One entry of [[optical]]: a switch whose ports are joined in pairs, by other pairs at other times."""
 
     ports: str | tuple[StrictInt | str, ...] = Field(
-        description='electrical switch at each port, by name or node number; a word stands for all switches of that '
+        description="electrical switch at each port, by name or node number; a word stands for all switches of that "
         'name, "leaf" for leaf 0, leaf 1 and so on'
     )
     rate: Rate = Field(description='rate of each circuit, "100Gbps"')
@@ -55,7 +55,7 @@ class OpticalSection(Section):
     )
     routes: Literal["epoch", "direct"] = Field(
         "epoch",
-        description='"epoch": packets take shortest paths over circuits that carry packets; "direct": over all circuits',
+        description='"epoch": shortest paths over the circuits that carry packets; "direct": over all circuits',
     )
 
     @model_validator(mode="after")
@@ -65,7 +65,9 @@ class OpticalSection(Section):
             raise ValueError(f"found {len(self.ports)} ports; expected 2 to {MAX_PORTS}")
         if self.matchings != "rotor":
             for number, matching in enumerate(self.matchings):
-                port, times = Counter(port for pair in matching for port in pair).most_common(1)[0] if matching else (0, 0)
+                port, times = (
+                    Counter(port for pair in matching for port in pair).most_common(1)[0] if matching else (0, 0)
+                )
                 if times > 1:
                     raise ValueError(f"port {port} is {times} times in matching {number}; expected at most one circuit")
         if (self.slot is None) == (not self.at) and self.changes:
@@ -121,7 +123,7 @@ class OpticalSection(Section):
 def round_robin(ports: int) -> tuple[tuple[tuple[int, int], ...], ...]:
     """Return matchings in which each two of the ports are joined once, and of an odd number one is idle at a time.
 
-    All but the last port go round a circle, the last one meets each of them: the schedule of a tournament (Lucas, 1883).
+    All but the last port go round a circle, the last one meets each of them: as in a tournament.
 
     Args:
         ports: The number of ports.

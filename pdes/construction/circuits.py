@@ -47,9 +47,7 @@ class Circuits:
     @property
     def can_lose(self) -> bool:
         """Whether a packet may come to a circuit that will not carry it."""
-        return any(
-            (not each.holds or not self.period_ps) and each.lit != ((0, INF),) for each in self.circuits
-        )
+        return any((not each.holds or not self.period_ps) and each.lit != ((0, INF),) for each in self.circuits)
 
     def longest_wait_ps(self) -> int:
         """Return the longest time in ps from the end of a window of a circuit that holds until its next one."""
@@ -65,7 +63,14 @@ class Circuits:
     def lit_changes(self) -> list[tuple[int, int]]:
         """Return (ps, link) of all changes of one period, ascending: the link begins or ceases to carry packets."""
         period_ps = self.period_ps or INF
-        bounds = [(time % period_ps, link) for each in self.circuits for window in each.lit for time in window if time < INF for link in each.links]
+        bounds = [
+            (time % period_ps, link)
+            for each in self.circuits
+            for window in each.lit
+            for time in window
+            if time < INF
+            for link in each.links
+        ]
         return sorted({*bounds, *((0, link) for each in self.circuits for link in each.links)})
 
     def dark_links(self, *, for_routes: bool) -> LinkSets:
@@ -91,6 +96,9 @@ class Circuits:
             if not changes or dark != changes[-1][1]:
                 changes.append((time, dark))
         return changes
+
+
+NO_CIRCUITS = Circuits()
 
 
 def route_changes(circuits: Circuits, down: LinkSets, after_ps: int) -> tuple[LinkSets, LinkSets]:
@@ -138,7 +146,9 @@ def unrolled(changes: list[Changes], period_ps: int, after_ps: int) -> tuple[lis
 def _joined(first: LinkSets, second: LinkSets) -> Iterator[tuple[int, frozenset[int]]]:
     """Yield the links of two lists of changes together, after each change of either."""
     now = [frozenset[int](), frozenset[int]()]
-    changes = sorted(((ps, which, links) for which, each in enumerate((first, second)) for ps, links in each), key=_order)
+    changes = sorted(
+        ((ps, which, links) for which, each in enumerate((first, second)) for ps, links in each), key=_order
+    )
     for at, (ps, which, links) in enumerate(changes):
         now[which] = links
         if at + 1 == len(changes) or changes[at + 1][0] > ps:

@@ -189,24 +189,14 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
         graph: The fabric (`Graph`).
         settings: Settings of the run.
     """
-    routing: Any = graph.routing
+    # while circuits are dark, paths may be longer
+    routings: list[Any] = [graph.routing, *(settings.faults.routings.values() if settings.faults.circuits else ())]
     # a detour is two paths one after the other
-    hops = longest_links(routing, settings) * (2 if settings.routing.route else 1)
+    hops = max(routing.longest_links() for routing in routings) * (2 if settings.routing.route else 1)
     psb = s.PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.min()
     wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
     per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))
     return int(hops * per_hop), hops
-
-
-def longest_links(routing: Any, settings: Settings) -> int:  # noqa: ANN401 - of any class
-    """Return the number of links of the longest path, also while circuits are dark.
-
-    Args:
-        routing: Routing of the whole fabric.
-        settings: Settings of the run.
-    """
-    others = settings.faults.routings.values() if settings.faults.circuits else ()
-    return max(int(each.longest_links()) for each in (routing, *others))
 
 
 WEIGHT_BYTES = 64  # bytes of a unit of the weights of virtual lanes (IBTA volume 1, 7.6.9.2)

@@ -389,7 +389,6 @@ def scheduled(
     """
     faults = settings.faults
     routes, *routing = routing_tables(graph, fabric, part, settings)
-    routings: list[frozenset[int]] = [frozenset()]
     # most runs have no changes, and a dictionary of all links takes time
     has_rows = fabric.changes or faults.storms or faults.circuits
     row = {link: i for i, link in enumerate(part.links.tolist())} if has_rows else {}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nadi.pdes.construction.circuits import Circuits, LinkSets, route_changes
+from nadi.pdes.construction.circuits import NO_CIRCUITS, Circuits, LinkSets, route_changes
 from nadi.pdes.core import Bools, Int64, Setting, setting
 from nadi.pdes.core.rows import INF
 from nadi.pdes.fidelity import Fidelity, flow
@@ -71,7 +71,7 @@ class Faults:
         default_factory=dict, metadata={"setting": Setting("routing without the links that are down", is_given=False)}
     )
     storms: tuple[PauseStorm, ...] = setting((), "NICs that pause links for ever", is_given=False)
-    circuits: Circuits = setting(Circuits(), "circuits of optical switches", is_given=False)
+    circuits: Circuits = setting(NO_CIRCUITS, "circuits of optical switches", is_given=False)
 
     def __bool__(self) -> bool:
         return bool(self.links or self.npus or self.storms or self.circuits)
@@ -94,15 +94,15 @@ class Faults:
         of_links = any(f.down or f.error_rate > 0 or settings.switch is not None for f in self.links)
         return of_links or self.circuits.can_lose
 
-
     def last_ps(self, cell_ps: int = 1) -> int:
         """Return a time in ps after which no fault changes anything.
 
         Args:
             cell_ps: Length of a cell in ps; changes may happen so much later.
         """
-        times = [time for fault in (*self.links, *self.npus) for time in (fault.at_ps, fault.until_ps) if time < INF]
-        times += [storm.at_ps for storm in self.storms]
+        times = [storm.at_ps for storm in self.storms]
+        for faults in (self.links, self.npus):
+            times += [time for fault in faults for time in (fault.at_ps, fault.until_ps) if time < INF]
         return max(times) + self.detection_time_ps + cell_ps if times else 0
 
     def route_changes(self, cell_ps: int = 1) -> tuple[LinkSets, LinkSets]:

@@ -257,19 +257,17 @@ def sample_packet(net, link, queued_ps, word1):
         sample_queue(net, link, queued_ps, np.int64((start_ps - queued_ps) / psb))
 
 
-@outline
-def meets_dark(net, link, word1):
-    """Return whether the packet that has just occupied a circuit does not pass its optical switch.
+@inline
+def is_dark(net, link, start_ps, duration_ps):
+    """Return whether a link is a circuit that carries nothing for some of the time from start_ps on.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
-        link: Outgoing link that is a circuit (row of `tx`).
-        word1: Words of the packet (pdes/core/packet.py).
+        link: Outgoing link (row of `tx`).
+        start_ps: Time in ps.
+        duration_ps: Length in ps of the time.
     """
-    size_bytes = on_link_bytes(net, link, word1, packet.wire_bytes(word1))
-    duration_ps = max(1, serialisation_ps(size_bytes, link_psb(net, link)))
-    start_ps = net.tx[link].busy_ps - duration_ps
-    return next_lit_ps(net, link, start_ps, duration_ps) != start_ps
+    return class_row(net, link).special & CIRCUIT != 0 and next_lit_ps(net, link, start_ps, duration_ps) != start_ps
 
 
 @outline
@@ -282,16 +280,17 @@ def hand_over_with_care(net, link, link_word, queued_ps, arrival_ps, word1, word
     """
     if net.const.sample_ps > 0:
         sample_packet(net, link, queued_ps, word1)
-    link_class = net.link_class[packet.class_of(link_word)]
-    error = link_class.error
+    error = net.link_class[packet.class_of(link_word)].error
     is_lost = error > 0 and packet.destination(word1) != packet.PAUSE_FRAME
     if is_lost:
         # counted by `occupy` already, so the first packet of a link has number 1
         packets = packet.packets_sent(net.tx[link].sent_packets)
         # 0x10E keeps these draws apart from others of the seed; the count gives each packet its own
         is_lost = algorithms.mix3(net.const.seed + 0x10E, packet.number_of(link_word), packets) < error
-    if link_class.special & CIRCUIT != 0 and packet.destination(word1) != packet.PAUSE_FRAME:
-        is_lost |= meets_dark(net, link, word1)
+    if class_row(net, link).special & CIRCUIT != 0 and packet.destination(word1) != packet.PAUSE_FRAME:
+        size_bytes = on_link_bytes(net, link, word1, packet.wire_bytes(word1))
+        duration_ps = max(1, serialisation_ps(size_bytes, link_psb(net, link)))
+        is_lost |= is_dark(net, link, net.tx[link].busy_ps - duration_ps, duration_ps)
     if is_lost:
         # it has occupied the port, like a packet that a receiver discards for a bad checksum
         net.count.lost_packets += 1

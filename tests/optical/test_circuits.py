@@ -11,7 +11,11 @@ from nadi.workload import collective_program, pairs_program
 from tests.optical.common import HELD, LEAVES, MTU, ROTOR, US, WIDE, optical_fabric, simulate, wire_ps
 from tests.pdes.cases import Traces
 
-SWITCHES = {"output": {}, "shared": {"switch": SharedBuffer(buffer_bytes=64_000_000)}, "credits": {"credits": CreditSwitch()}}
+SWITCHES = {
+    "output": {},
+    "shared": {"switch": SharedBuffer(buffer_bytes=64_000_000)},
+    "credits": {"credits": CreditSwitch()},
+}
 SELECTIVE = {"selective_repeat": True, "window_bytes": 512 * MTU, "reorder_packets": 1024}
 BIG_LANES = {"credits": CreditSwitch(lane_buffer_bytes=1 << 20)}
 
@@ -20,7 +24,9 @@ BIG_LANES = {"credits": CreditSwitch(lane_buffer_bytes=1 << 20)}
 def test_a_rotor_joins_each_two_ports_once(ports):
     matchings = round_robin(ports)
     assert len(matchings) == ports - 1 + ports % 2
-    assert all(len({port for pair in pairs for port in pair}) == 2 * len(pairs) == ports - ports % 2 for pairs in matchings)
+    assert all(
+        len({port for pair in pairs for port in pair}) == 2 * len(pairs) == ports - ports % 2 for pairs in matchings
+    )
     pairs = [pair for pairs in matchings for pair in pairs]
     assert sorted(pairs) == [(a, b) for a in range(ports) for b in range(a + 1, ports)]
 
@@ -105,7 +111,7 @@ PAIR = {"ports": ["leaf 0", "leaf 1"], "rate": "60Gbps", "delay": "1us", "matchi
 CHANGE = 100 * US
 
 
-def _queued_at_change(graph, results, packets, until):
+def _queued_at_change(results, packets, until):
     """Packets that come to the leaf before routes change, and those of them whose last bit is out by `until`."""
     cell = results.settled["cell_ps"]
     change = -(-CHANGE // cell) * cell
@@ -126,7 +132,7 @@ def test_what_a_circuit_has_not_sent_when_it_goes_dark_is_lost_and_sent_again(sw
     results = simulate(
         graph, pairs_program([1, -1], packets * MTU), faults=faults, rto_ps=10**9, **SWITCHES[switch], **SELECTIVE
     )
-    came, gone = _queued_at_change(graph, results, packets, until)
+    came, gone = _queued_at_change(results, packets, until)
     assert gone == came if drain_us == 200 else gone < came
     there = 2 * faults.circuits.circuits[0].cable
     lost = results.links["dropped_packets"]
@@ -156,7 +162,7 @@ def test_routes_leave_what_is_held():
     results = simulate(graph, pairs_program([1, -1], 600 * MTU), faults=faults, rto_ps=10**11, **SELECTIVE)
     # of 600 packets, those that came to the leaf before the change wait for its next time, the others go by the spine
     assert results.counters["dropped_packets"] == results.counters["retransmitted_packets"] == 0
-    came, gone = _queued_at_change(graph, results, 600, CHANGE)
+    came, gone = _queued_at_change(results, 600, CHANGE)
     circuit = 2 * faults.circuits.circuits[0].cable
     assert results.links["tx_packets"][circuit] == came > gone
     assert 5000 * US < results.finish_time_ps < 5000 * US + (came - gone) * wire_ps(60) + 5 * US
@@ -166,7 +172,7 @@ def test_a_circuit_that_never_comes_back_holds_nothing():
     graph, faults = optical_fabric(DETOUR, PAIR | {"at": ["0s", "100us"], "in_flight": "hold"})
     assert faults.circuits.can_lose
     results = simulate(graph, pairs_program([1, -1], 600 * MTU), faults=faults, **WIDE)
-    came, gone = _queued_at_change(graph, results, 600, CHANGE)
+    came, gone = _queued_at_change(results, 600, CHANGE)
     assert results.links["dropped_packets"][2 * faults.circuits.circuits[0].cable] == came - gone > 0
 
 

@@ -1,6 +1,5 @@
 """Schedules of circuits: routes against a search over all moments, flows in closed form, ways of running."""
 
-import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
@@ -65,7 +64,9 @@ def test_a_flow_over_a_rotor_has_the_rate_of_its_windows(rule):
     packets, npus = 2000, 6
     graph, faults = optical_fabric(LEAVES.format(npus), ROTOR | rule)
     results = simulate(graph, pairs_program([3] + [-1] * 5, packets * MTU), faults=faults, fidelity=fidelity("flow"))
-    (on, off) = next(each.lit[0] for each in faults.circuits.circuits if set(graph.link_src[list(each.links)]) == {6, 9})
+    (on, off) = next(
+        each.lit[0] for each in faults.circuits.circuits if set(graph.link_src[list(each.links)]) == {6, 9}
+    )
     left_ps, turn = packets * SIZE * 80, 0  # 80 ps per byte
     while left_ps > off - on:
         left_ps, turn = left_ps - (off - on), turn + 1
@@ -97,10 +98,7 @@ def test_a_fault_and_a_schedule_go_together():
     down = LinkFault(cable(graph, 4, 5), 120 * US, 600 * US, down=True)
     both = Faults((down,), detection_time_ps=US, circuits=faults.circuits)
     routings = {
-        links: graph.routing.without(graph, links)
-        for changes in both.route_changes()
-        for _, links in changes
-        if links
+        links: graph.routing.without(graph, links) for changes in both.route_changes() for _, links in changes if links
     }
     both = Faults((down,), detection_time_ps=US, circuits=faults.circuits, routings=routings)
     results = simulate(graph, pairs_program([1, -1, -1, -1], 400 * MTU), faults=both, rto_ps=100 * US, max_retries=99)

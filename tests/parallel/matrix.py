@@ -29,7 +29,6 @@ from tests.optical.common import HELD, optical_fabric
 from tests.parallel.fingerprint import fingerprint
 from tests.pdes.cases import BASE, Traces
 
-
 ROTOR_OF_SIX = "leaf-spine:leaves=6,hosts_per_leaf=1,spines=0,rate=100Gbps,delay=500ns"
 
 

@@ -34,12 +34,13 @@ def with_circuits(
         packet_bytes: Size on the wire of a full packet.
     """
     if not sections:
-        return graph, parallel.Circuits()
+        return graph, parallel.NO_CIRCUITS
     if not graph.routing.goes_around:
         raise ConfigError(f"[[optical]]: {graph.name} is routed by dimensions; expected a fabric with switches")
     names = NodeNames(graph)
     switches = [_OpticalSwitch(graph, names, section, number) for number, section in enumerate(sections)]
-    cables, circuits = [], []
+    cables: list[tuple[int, int, int, int]] = []
+    circuits: list[parallel.Circuit] = []
     for switch in switches:
         switch.check_times(packet_bytes)
         for a, b, lit, routed in switch.circuits():
@@ -114,7 +115,7 @@ class _OpticalSwitch:
             )
 
     def circuits(self) -> list[tuple[int, int, Windows, Windows | None]]:
-        """Return the nodes at both ends of each circuit, and the windows in which it carries packets and routes use it."""
+        """Return both nodes of each circuit, and the windows in which it carries packets and in which routes use it."""
         epochs: dict[tuple[int, int], list[int]] = {}
         for number, pairs in enumerate(self.matchings):
             for a, b in pairs:
@@ -123,7 +124,9 @@ class _OpticalSwitch:
         for (a, b), own in epochs.items():
             if self._nodes[a] == self._nodes[b]:
                 node = self._graph.node_name(self._nodes[a])
-                raise ConfigError(f"{self.where} matchings: ports {a} and {b} are both of {node}; expected two switches")
+                raise ConfigError(
+                    f"{self.where} matchings: ports {a} and {b} are both of {node}; expected two switches"
+                )
             lit, routed = self._windows(own)
             found.append((self._nodes[a], self._nodes[b], lit, routed))
         return found
@@ -183,6 +186,6 @@ def check_supported(config: RunConfig) -> None:
     for number, fault in enumerate(config.faults):
         if repeats and not network.model.has_packets and fault.state and fault.until is None:
             raise ConfigError(
-                f"[faults.{number}] until: missing beside [[optical]] that repeats; expected it, as flows that wait for "
-                "ever would not let the run end"
+                f"[faults.{number}] until: missing beside [[optical]] that repeats; expected it, as a run whose flows "
+                "wait for ever would not end"
             )

@@ -17,8 +17,8 @@ from nadi.et import TraceError, TraceTable, read_groups
 from nadi.et.files import npu_of
 from nadi.inputs.arrays import Int32
 from nadi.inputs.units import BITS_PER_BYTE
+from nadi.pdes.parallel import NO_CIRCUITS, Circuits
 from nadi.simulation import network_settings as fabric
-from nadi.pdes.parallel import Circuits
 from nadi.simulation.assembly import resource_checks
 from nadi.simulation.assembly.optical import with_circuits
 from nadi.simulation.assembly.placement import placements, traffic_traces
@@ -103,7 +103,7 @@ class WorkReader:
     graph: Graph  # fabric; with `remote = "node"` its last endpoints are the memories of its hosts
     exchange: Exchange = alone  # function by which ranks, which each read their own NPUs' work, exchange objects
     force: bool = False  # whether to build what needs more memory than is free, too
-    circuits: Circuits = Circuits()  # of optical switches
+    circuits: Circuits = NO_CIRCUITS  # of optical switches
 
     @classmethod
     def of(cls, config: RunConfig, exchange: Exchange = alone, *, force: bool = False) -> Self:
