@@ -45,9 +45,12 @@ class Circuits:
         return bool(self.circuits)
 
     @property
-    def can_lose(self) -> bool:
-        """Whether a packet may come to a circuit that will not carry it."""
-        return any((not each.holds or not self.period_ps) and each.lit != ((0, INF),) for each in self.circuits)
+    def need_timers(self) -> bool:
+        """Whether packets may get lost at a circuit, or overtake others as routes change, so that timers must run."""
+        return any(
+            each.lit != ((0, INF),) and (each.routed is not None or not each.holds or not self.period_ps)
+            for each in self.circuits
+        )
 
     def longest_wait_ps(self) -> int:
         """Return the longest time in ps from the end of a window of a circuit that holds until its next one."""

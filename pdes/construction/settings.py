@@ -84,7 +84,7 @@ class Faults:
         return spans <= {(0, INF)} and not changes and all(fault.is_lasting for fault in self.links)
 
     def can_lose(self, settings: "Settings") -> bool:
-        """Return whether packets may get lost.
+        """Return whether packets may get lost, or overtake others where circuits change, so that timers must run.
 
         Args:
             settings: Settings of the run.
@@ -92,7 +92,7 @@ class Faults:
         # With shared buffers any fault of a link counts: a pause that comes late, or a rate beyond the headroom, can
         # overflow a buffer.
         of_links = any(f.down or f.error_rate > 0 or settings.switch is not None for f in self.links)
-        return of_links or self.circuits.can_lose
+        return of_links or self.circuits.need_timers
 
     def last_ps(self, cell_ps: int = 1) -> int:
         """Return a time in ps after which no fault changes anything.

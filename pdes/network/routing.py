@@ -445,6 +445,11 @@ def make_changes(world_address):
     world = world_at(world_address)
     net, schedule = world.net, world.schedule
     at = net.ctl.fault_at
+    repeated = schedule.change.shape[0] - net.const.first_repeated
+    if repeated > 0 and at >= net.const.first_repeated:
+        # after a long idle time, whole periods of circuits leave the routes of the last one
+        behind = (net.ctl.now_ps - change_ps(net, schedule, at)) // net.const.circuits_period_ps
+        at += max(0, behind - 1) * repeated
     # several may be due, as idle LPs skip cells; in order, so that the last of one link holds
     while change_ps(net, schedule, at) <= net.ctl.now_ps:
         change = schedule.change[change_row(net, schedule, at)]

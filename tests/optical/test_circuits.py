@@ -170,7 +170,7 @@ def test_routes_leave_what_is_held():
 
 def test_a_circuit_that_never_comes_back_holds_nothing():
     graph, faults = optical_fabric(DETOUR, PAIR | {"at": ["0s", "100us"], "in_flight": "hold"})
-    assert faults.circuits.can_lose
+    assert faults.circuits.need_timers
     results = simulate(graph, pairs_program([1, -1], 600 * MTU), faults=faults, **WIDE)
     came, gone = _queued_at_change(results, 600, CHANGE)
     assert results.links["dropped_packets"][2 * faults.circuits.circuits[0].cable] == came - gone > 0

@@ -12,6 +12,7 @@ from tests.budgets import bounded
 from tests.failures.common import cable, faults_of
 from tests.optical.common import HELD, LEAVES, MTU, ROTOR, SIZE, US, optical_fabric, simulate, wire_ps
 from tests.optical.test_circuits import CHANGE, DETOUR, PAIR
+from tests.pdes.cases import Traces
 
 FOREVER = 1 << 62
 
@@ -84,6 +85,23 @@ def test_a_flow_moves_to_the_spine_when_its_circuit_goes_dark():
     expected = CHANGE + left_bytes * 8e12 / 25e9 + 4 * US + 2 * wire_ps(100) + wire_ps(25)
     # routes change at the next begin of a cell, which is as long as the smallest packet is on a link
     assert expected - 10 <= results.finish_time_ps <= expected + US + wire_ps(100, 82) + 10
+
+
+def test_a_long_idle_time_costs_nothing():
+    """Two messages, hours apart, while routes change every 10 us."""
+    graph, faults = optical_fabric(LEAVES.format(4), ROTOR | {"slot": "10us", "dark": "1us", "in_flight": "hold"})
+    traces = Traces(4)
+    traces.message(0, 1, MTU)
+    later = traces.compute(0, 2 * 3600 * 10**6, deps=(0,))
+    traces.message(0, 1, MTU, deps=((later,), ()))
+    traces.message(0, 1, MTU, tag=1)
+    program = traces.program()
+    first, _, last = sorted(simulate(graph, program, faults=faults).flows["finish_ps"].tolist())
+    period = faults.circuits.period_ps
+    assert (last - first) // period == 2 * 3600 * 10**12 // period
+    (window,) = (each.lit[0] for each in faults.circuits.circuits if each.cable == cable(graph, 4, 5)[0] // 2)
+    sent = (last - 2 * US - wire_ps(100)) % period
+    assert window[0] <= sent - wire_ps(100) < sent <= window[1]
 
 
 def test_flows_with_a_repeating_schedule_end():
