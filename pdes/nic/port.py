@@ -7,7 +7,7 @@ from nadi.pdes.core.jit import call_hook, inline, outline
 from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, wire_bytes
 from nadi.pdes.nic.control import echo_at
 from nadi.pdes.nic.paths import packet_word, path_to_probe, probe_words
-from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost, in_flight
+from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost, in_flight, note_sent
 from nadi.pdes.nic.several_ports import paused_classes, port_busy_ps, send_from_port
 
 # Queue pairs that pacing holds back: a pairing heap per port, the earliest on top (Fredman et al., 1986).
@@ -338,12 +338,15 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
         is_due = call_hook(net.hooks.pace, net.const.address, link, pair, now_ps, seq, size, flag) == 1
         if net.const.carries_send_time == 1 and flag & FLAG_LAST == 0:
             tag = echo_at(now_ps)
+    asks = np.int64(0)
+    if net.hooks.selective_sender != 0 and net.const.ack_every_bytes != 0:
+        asks = note_sent(net, qps, pair, seq, size, fresh, now_ps)
     if net.hooks.credits != 0:
         tag = spend_credit(net, node, pair, now_ps, size, flag, tag)
     pass_turn(net, npus, qps, link, pair, is_due)
     net.count.data_packets += 1
     net.count.sent_bytes += size
-    return filled_in(qp.w1, size, flag), packet_word(net, qps, pair, seq, fresh, now_ps), tag
+    return filled_in(qp.w1, size, flag | asks), packet_word(net, qps, pair, seq, fresh, now_ps), tag
 
 
 @inline
