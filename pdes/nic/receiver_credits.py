@@ -203,13 +203,16 @@ def want(net, npus, qps, node, row, now_ps, is_trimmed, asks_quanta):
         asks_quanta: Credit up to which it asks, modulo 2^24; -1 = it does not say.
     """
     own = qps.credit_rx[row]
-    if now_ps >= own.fresh_ps:
+    # one in a list may wait long for its turn among many
+    if now_ps >= own.fresh_ps and own.listed == 0:
         own.owed_quanta = max(own.owed_quanta, 0)
     own.fresh_ps = now_ps + pause_ps(net)
     asks_more = False
     if asks_quanta >= 0:
         ahead = (asks_quanta - own.granted_quanta) & TARGET_MASK
-        if ahead < HALF_TARGET and ahead > own.owed_quanta:
+        # below 0 if more was granted unasked than it asks for; it may still ask for more than before
+        ahead -= (TARGET_MASK + 1) * (ahead >= HALF_TARGET)
+        if ahead > own.owed_quanta:
             own.owed_quanta = ahead
             asks_more = True
     if (asks_more or is_trimmed) and own.listed & ACTIVE == 0:
@@ -284,6 +287,7 @@ def pace(world_address, node, now_ps):
     grant = per_pull if which == IDLE else min(per_pull, max(own.owed_quanta, 0))
     own.granted_quanta += grant
     own.owed_quanta -= grant
+    own.fresh_ps = now_ps + pause_ps(net)
     if which == ACTIVE and own.owed_quanta > 0:
         append(qps, pacer, key, np.int64(ACTIVE))
     # one that asked gets a turn among the idle, even for a trimmed packet whose sender has not asked again yet
