@@ -16,7 +16,7 @@ from nadi.pdes.network.link import class_row, link_psb, share_psb
 from nadi.pdes.network.routing import npu_route, path_of
 from nadi.pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
 from nadi.pdes.nic.counting import count_posted, finish_flow, within_job
-from nadi.pdes.nic.paths import open_paths, probe_words
+from nadi.pdes.nic.paths import open_paths, probe_words, with_path
 from nadi.pdes.nic.port import MAX_BACKOFF, activate, arm_timer, queue_control, set_timer, take_message, wake_port
 from nadi.pdes.nic.selective import (
     FORGET,
@@ -202,7 +202,7 @@ def send_first(net, npus, node, link, now_ps, word1, word2, word3):
     """Send a packet (word1 to word3) at now_ps over `link` of `node`, or as soon as the port is idle."""
     port = npus.port[link]
     if port.scheduled == 0 and port_busy_ps(net, npus, link) <= now_ps and port.control_packets == 0:
-        send_from_port(net, npus, node, link, now_ps, now_ps, word1, word2, word3)
+        send_from_port(net, node, link, now_ps, now_ps, word1, word2, word3)
     else:
         queue_control(net, npus, link, now_ps, word1, word2, word3)
         wake_port(npus, node, link)
@@ -343,6 +343,21 @@ def free_acknowledged(net, qps, node, pair, now_ps):
         qp.head_end = qps.msg[message].end_seq
 
 
+@outline
+def hear(net, node, pair, now_ps, word1, word2, word3):
+    """Tell paths and credits of `pair` of NPU `node` of an answer (word1 to word3); return whether it is for them."""
+    is_notification = packet.flags(word1) & packet.FLAG_CNP != 0
+    # a grant of credit, or a request, which is for the receiver of the queue pair that it names
+    if is_notification and packet.flags(word1) & (packet.FLAG_LAST | packet.FLAG_NAK) != 0:
+        call_hook(net.hooks.credits, net.const.address, state.CREDIT_CONTROL, node, pair, now_ps, word1, word2, word3)
+        return True
+    if net.hooks.paths != 0:
+        call_hook(net.hooks.paths, net.const.address, state.PATH_ANSWER, pair, word1, word2, now_ps)
+    if net.hooks.credits != 0 and not is_notification:
+        call_hook(net.hooks.credits, net.const.address, state.CREDIT_HEAR, node, pair, now_ps, 0, 0, 0)
+    return False
+
+
 @inline
 def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
     """Handle at now_ps an acknowledgement (word1, word2, word3) for NPU `node`: open the window, or go back."""
@@ -350,23 +365,20 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
     net.count.received_bytes += packet.wire_bytes(word1)
     pair = packet.sender_pair(word2)
     qp = qps.qp[pair]
-    # a grant of credit, or a request, which is for the receiver of the queue pair that it names
-    if packet.flags(word1) & packet.FLAG_CNP != 0 and packet.flags(word1) & (packet.FLAG_LAST | packet.FLAG_NAK) != 0:
-        call_hook(net.hooks.credits, net.const.address, state.CREDIT_CONTROL, node, pair, now_ps, word1, word2, word3)
+    # asked once: each packet of a run without such parts would pay for each question
+    is_extended = net.const.extends_transport == 1
+    if is_extended and hear(net, node, pair, now_ps, word1, word2, word3):
         return
-    if net.hooks.paths != 0:
-        call_hook(net.hooks.paths, net.const.address, state.PATH_ANSWER, pair, word1, word2, now_ps)
     # a notification acknowledges nothing
     if packet.flags(word1) & packet.FLAG_CNP != 0:
         update_control(net, qps, pair, state.CC_CNP, now_ps, 0, 0, 0)
         return
-    if net.hooks.credits != 0:
-        call_hook(net.hooks.credits, net.const.address, state.CREDIT_HEAR, node, pair, now_ps, 0, 0, 0)
     una = qp.una
     # the acknowledged packet: the last before the expected one, or with selective repeat the one it names
-    named = una + ((word2 - una) & packet.PSN_MASK) - 1
     advance = (word2 - una) & packet.PSN_MASK
-    if net.hooks.selective_sender != 0:
+    named = una + advance - 1
+    known = np.int64(0)
+    if is_extended and net.hooks.selective_sender != 0:
         if net.const.ack_every_bytes != 0:
             advance, distance = packet.sack_numbers(word2, una)
             distance += advance
@@ -375,10 +387,10 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
             if distance >= packet.HALF_PSN:
                 distance -= packet.PSN_MASK + 1
         named = una + distance
-    known = arrived_packets(net, qps, pair)
+        known = arrived_packets(net, qps, pair)
     fresh = take_acknowledged(net, npus, qps, node, pair, now_ps, advance & packet.PSN_MASK)
     shows_loss = False
-    if net.hooks.selective_sender != 0:
+    if is_extended and net.hooks.selective_sender != 0:
         if net.const.ack_every_bytes != 0:
             ask_sender(net, SACKED, pair, sack_base(named, una + advance), word3, 0)
         is_trimmed = np.int64(packet.flags(word1) & packet.FLAG_NAK != 0)
@@ -394,7 +406,7 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
             answered = named
             if packet.flags(word1) & packet.FLAG_NAK != 0 or (fresh == 0 and net.hooks.selective_sender == 0):
                 answered = np.int64(-2)
-            if net.const.ack_every_bytes == 0:
+            if not is_extended or net.const.ack_every_bytes == 0:
                 rtt = round_trip(qps, pair, now_ps, answered, word3 & ECHO_MASK)
             elif answered >= una:
                 is_again = packet.flags(word1) & packet.FLAG_ECHO_AGAIN != 0
@@ -403,7 +415,7 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
             net, qps, pair, state.CC_ACK, now_ps, fresh, np.int64(packet.flags(word1) & packet.FLAG_MARK != 0), rtt
         )
     return_to_lost(net, qps, pair, now_ps, word1, word2, named, shows_loss)
-    if net.hooks.selective_sender != 0 and net.const.sleek == 1:
+    if is_extended and net.const.sleek == 1:
         if named == una - 1:
             hear_probe(net, qps, pair, now_ps)
         at_ps = next_probe_ps(net, qps, pair, now_ps)
@@ -443,12 +455,14 @@ def return_to_lost(net, qps, pair, now_ps, word1, word2, named_seq, shows_loss):
     # reveals a loss to selective repeat.
     una = qps.qp[pair].una
     is_nak = packet.flags(word1) & packet.FLAG_NAK != 0
-    is_trimmed, is_last_hop = is_nak, np.int64(packet.flags(word1) & packet.FLAG_TRIMMED != 0)
-    if net.hooks.selective_sender == 0:
-        is_trimmed, is_last_hop = is_last_hop == 1, np.int64(0)
+    is_selective = net.hooks.selective_sender != 0
+    if not is_selective:
         shows_loss = is_nak and (word2 - una) & packet.PSN_MASK == 0 and go_back(qps, pair)
     if shows_loss:
-        if is_trimmed and (net.hooks.selective_sender == 0 or named_seq == una):
+        is_trimmed, is_last_hop = is_nak, np.int64(packet.flags(word1) & packet.FLAG_TRIMMED != 0)
+        if not is_selective:
+            is_trimmed, is_last_hop = is_last_hop == 1, np.int64(0)
+        if is_trimmed and (not is_selective or named_seq == una):
             count_resend(net, qps, pair)
         kind = state.LOSS_TRIMMED if is_trimmed else state.LOSS_NAK
         update_control(net, qps, pair, state.CC_LOSS, now_ps, kind, is_last_hop, 0)
@@ -484,10 +498,9 @@ def probe_if_due(net, npus, qps, node, pair, now_ps):
         # a data packet, which waits in queues as those that it asks about; a paused one would wait for the resume
         has_pauses = net.hooks.shared_switches != 0
         if not has_pauses or paused_classes(net, npus, link) & (1 << packet.data_class(qp.w1)) == 0:
-            value = packet.entropy(qp.w2)
+            word1, word2, word3 = probe_words(net, qp, packet.entropy(qp.w2))
             if net.hooks.paths != 0:
-                value = call_hook(net.hooks.paths, net.const.address, state.PATH_SEND, pair, qp.una - 1, 2, now_ps)
-            word1, word2, word3 = probe_words(net, qp, value)
+                word2 = with_path(net, pair, word2, qp.una - 1, 2, now_ps)
             selective.probed_ps = now_ps
             send_first(net, npus, node, link, now_ps, word1, word2, word3)
         selective.probe_ps = now_ps + NEXT_PROBE_RTTS * net.const.base_rtt_ps
