@@ -251,6 +251,9 @@ class Settings:
         "congestion control of queue pairs: `nadi net controls` lists names and parameters; or the user's own, FILE.py",
     )
     cnp_interval_ps: int = setting(4_000_000, "minimum time between two congestion notifications of a queue pair")
+    cnp_delay_ps: int = setting(
+        0, "time that a receiver's NIC takes from the arrival of a marked packet to its congestion notification"
+    )
     receiver_credits: bool = setting(
         False, "receivers grant credit to senders at the rate of their links (RCCC), beside any congestion control"
     )
@@ -276,6 +279,11 @@ class Settings:
         "auto",
         "delivery mode of Ultra Ethernet: rud = any order, selective repeat, windows count packets in flight; rod = in "
         "order, go-back-N; auto: windows count from the first unacknowledged packet on",
+    )
+    ack_every_bytes: int = setting(
+        0,
+        "delivery rud: data after which a receiver acknowledges, if nothing asks for it at once; 0: each packet; Ultra "
+        "Ethernet and htsim: 16 KiB",
     )
     sleek: bool = setting(
         False, "infer losses from the number of packets out of order, as SLEEK does where switches do not trim"

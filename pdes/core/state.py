@@ -320,6 +320,7 @@ class Qps(NamedTuple):
     resends: Annotated[np.recarray, network.Resends, RowsOf.PAIR]  # where switches trim packets
     sel_tx: Annotated[np.recarray, network.Selective, RowsOf.PAIR]
     sel_rx: Annotated[np.recarray, network.Selective, RowsOf.RECEIVER]
+    sent_at: Annotated[Int64, RowsOf.PAIR, Each(SELECTIVE_PACKETS)]  # where receivers coalesce acknowledgements
     credit_tx: Annotated[np.recarray, network.SendCredit, RowsOf.PAIR]  # where receivers give credits
     credit_rx: Annotated[np.recarray, network.ReceiveCredit, RowsOf.RECEIVER]
     paths: Annotated[np.recarray, network.PairPaths, RowsOf.PAIR]  # where senders choose entropies

@@ -286,7 +286,9 @@ def words_at_rest(world: s.World, control: type[Row], moment_ps: int, forgotten_
         # nor are turns of paths and penalties in the state: it recurs once all queue pairs have forgotten them
         used_ps = _plain(world.qps.paths)["last_ps"][: len(pairs)]
         chooses |= (moment_ps - used_ps <= forgotten_ps).any() or (world.qps.penalty < 0).any()
-    if is_open.any() or is_missing.any() or chooses:
+    # the lists of a pacer that still grants credit are not in the state
+    grants = net.hooks.credits != 0 and _plain(world.npus.pacer)["is_set"].any()
+    if is_open.any() or is_missing.any() or chooses or grants:
         return None
     found: dict[Rest, list[Any]] = {rest: [] for rest in Rest}
     for each, words in _resting():

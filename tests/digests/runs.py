@@ -601,6 +601,19 @@ def runs():
             **RESENT,
             **SELECTIVE,
         ),
+        "nscc, coalesced acknowledgements": partial(
+            controlled,
+            "nscc",
+            DROPPING | {"trimming": True},
+            delivery="rud",
+            ack_every_bytes=4000,
+            **RESENT,
+            **UNORDERED,
+        ),
+        "credits, coalesced acknowledgements": partial(
+            switched, **CREDITED, ack_every_bytes=4000, sleek=True, **RESENT, **SELECTIVE
+        ),
+        "dcqcn, delayed notifications": partial(controlled, "dcqcn", PAUSING, cnp_delay_ps=3_000_000),
         "nscc, sleek": partial(controlled, "nscc", DROPPING, delivery="rud", sleek=True, **RESENT, **UNORDERED),
         "shared buffer, cut through": partial(switched, cut_through=True, p2p_class=1, queue_samples=16),
         "flits in NVSwitches": partial(algorithm, "nccl:algo=tree,channels=2", spec=RAILS, nvlink_framing=True),

@@ -79,6 +79,7 @@ _VALUES = {
         "congestion_control": [name for name in congestion.names() if name != "none"],
         "congestion": [{"dcqcn": {"g": 0.01}}, {"hpcc": {"eta": 0.9}}, {"swift": {"ai_packets": 2.0}}],
         "cnp_interval": ["10us"],
+        "cnp_delay": ["3us"],
         "receiver_credits": [True],
         "credit_window": ["32KiB"],
         "oversubscription": [4.0],
@@ -91,6 +92,7 @@ _VALUES = {
         "selective_repeat": [True, False],
         "reorder": [8],
         "delivery": ["rud", "rod"],
+        "ack_every": ["16KiB"],
         "sleek": [True],
     },
     "system": {
@@ -136,6 +138,7 @@ COMPANY = {
     "network.receiver_credits": {"selective_repeat": True},
     "network.credit_window": {"receiver_credits": True, "selective_repeat": True},
     "network.oversubscription": {"receiver_credits": True, "selective_repeat": True},
+    "network.ack_every": {"delivery": "rud"},
     "network.sleek": {"selective_repeat": True},
     "network.virtual_lanes": {"switch": "credits"},
     "network.lane_buffer": {"switch": "credits"},
