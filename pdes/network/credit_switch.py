@@ -177,7 +177,7 @@ def depart(net, node, link, start_ps):
     else:
         size_bytes = packet.wire_bytes(word1)
         count_turn(net, link, queue, size_bytes)
-        gate.queued_bytes[0] -= size_bytes
+        gate.waiting_bytes -= size_bytes
         send_data(net, node, link, word0 >> port_queues.TIME_BITS, queued_ps, start_ps, word1, word2, word3)
 
 
@@ -213,10 +213,10 @@ def take_data(net, node, link, ingress, now_ps, word1, word2, word3):
         send_data(net, node, link, ingress, now_ps, now_ps, word1, word2, word3)
         return
     enqueue(net, node, link, lane, now_ps, ingress, word1, word2, word3)
-    gate.queued_bytes[0] += size_bytes
-    gate.longest_bytes = max(gate.longest_bytes, gate.queued_bytes[0])
+    gate.waiting_bytes += size_bytes
+    gate.longest_bytes = max(gate.longest_bytes, gate.waiting_bytes)
     if net.const.depths > 0:
-        note_queue(net, link, now_ps, gate.queued_bytes[0])
+        note_queue(net, link, now_ps, gate.waiting_bytes)
 
 
 @inline

@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
-from nadi.pdes.construction.fabric import lane_units
 from nadi.pdes.construction.layout import LogicalProcess, Simulation
+from nadi.pdes.construction.ports import lane_units
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.construction.tables import digests
 from nadi.pdes.core import Array, Graph, Int8, Int64, Program, Record, Rows, RunError, packet, state as s
