@@ -11,6 +11,7 @@ from nadi.pdes.core.jit import aligned, rows_of, zeros
 from nadi.pdes.core.rows.network import (
     ClassMarks,
     Gate,
+    GateDetails,
     LinkSample,
     MarkDraws,
     SampleEntry,
@@ -185,6 +186,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Setting
     weights[: len(settings.switch.class_weights)] = settings.switch.class_weights
     return {
         "gate": gate,
+        "gate_details": rows_of(GateDetails, len(part.links)),
         "lane_weight": weights,
         "class_marks": _class_marks(settings.switch),
         "pool": pool,
@@ -236,7 +238,7 @@ def lane_units(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
 
 
 def credit_lanes(graph: Graph, fabric: Fabric, part: "Part", settings: Settings) -> dict[str, Any]:
-    """Return arrays gate, lane, lane_weight, pool, backlog, facing and depth of an LP; {} without credits.
+    """Return arrays of an LP for credits, from `gate` to `depth`, by name; {} without credits.
 
     Args:
         graph: The fabric (`Graph`).
@@ -257,6 +259,7 @@ def credit_lanes(graph: Graph, fabric: Fabric, part: "Part", settings: Settings)
     weights[: rules.virtual_lanes] = WEIGHT_BYTES * np.array(rules.lane_weights or [1] * rules.virtual_lanes)
     return {
         "gate": rows_of(Gate, len(part.links)),
+        "gate_details": rows_of(GateDetails, len(part.links)),
         "lane": lane,
         "lane_weight": weights,
         "pool": pool,
