@@ -144,3 +144,21 @@ def test_a_ring_shares_as_many_links_as_its_load_says():
         "dragonfly": 2.0, "dragonfly-plus": 1.0, "slim-fly": 2.0, "hyperx": 1.0, "rail-only": 1.0, "zcube": 1.0,
         "twisted-torus": 1.0625, "multi-plane": 0.25,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", ["ecmp", "spray"])
+@pytest.mark.parametrize("spec", ["hyperx:sizes=4x4,p=2,switch_delay=25ns", "twisted-torus:sizes=4x8,delay=25ns"])
+def test_a_ring_takes_as_long_as_its_busiest_link(spec, rule):
+    """Neighbours in two lines have several shortest paths, and ECMP puts two of these flows on one link here.
+
+    Then the ring takes twice as long; packets that are spread take what equal shares of all paths say.
+    """
+    graph, size = topologies.build(spec), 2 << 20
+    npu = np.arange(graph.npus)
+    chosen = {"balance": rule, "selective_repeat": rule == "spray", "reorder_packets": 0, "window_bytes": 500 * sc.MTU}
+    results, _ = sc.simulate(graph, sc.messages(npu, (npu + 1) % graph.npus, size), **chosen)
+    bound_ps = (results.links["tx_bytes"] * 8e12 / graph.link_rate_bps).max()
+    assert bound_ps <= results.finish_time_ps <= 1.05 * bound_ps
+    alone_ps = size / sc.MTU * FULL_BYTES * 20
+    shared = graph.routing.loads(graph, npu, (npu + 1) % graph.npus, np.ones(graph.npus)).max()
+    assert bound_ps / alone_ps == pytest.approx(2 if rule == "ecmp" else shared, rel=0.05)
