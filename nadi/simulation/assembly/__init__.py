@@ -7,8 +7,9 @@ file, and become the engine's fault schedule for a fabric.
 """
 
 import difflib
+import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -23,11 +24,11 @@ from nadi.partition import TrafficWeights
 from nadi.pdes import parallel
 from nadi.topologies import SWITCH, Graph, Routing
 from nadi.topologies.endpoints import added_to_switches, with_aggregators, with_aggregators_of
-from nadi.workload import Program
+from nadi.workload import Exchange, Program, alone
 from nadi.workload.node_kinds import NOOP, SEND
 from nadi.workload.program import divided, extended, joined, switches_of
 
-POINT_TO_POINT, ALL_NPUS = "p2p", "all"
+POINT_TO_POINT, ALL_NPUS, ALL_ELSE = "p2p", "all", "*"
 # groups of plans (workload.generators.training.stages.families), of which a plan may lack some
 PLAN_GROUPS = ("tp", "cp", "ep", "etp", "pp", "dp", "edp", "model", "embedding", "world")
 
@@ -141,6 +142,48 @@ def with_flows(settings: pdes.Settings, program: Program, names: tuple[str, ...]
             f"[network] flows: found {', '.join(names)} with {settings.beyond_mixed()}; expected one or the other"
         )
     return replace(settings, flow_groups=np.array([name in names for name in [*groups, POINT_TO_POINT]]))
+
+
+def with_classes(
+    settings: pdes.Settings, program: Program, classes: Mapping[str, int], exchange: Exchange = alone
+) -> pdes.Settings:
+    """Return settings under which traffic has the data classes of its names.
+
+    The most specific name counts: a group or p2p of a job, the job, a group or p2p of all jobs, "*".
+
+    Raises ConfigError: a name is unknown.
+
+    Args:
+        settings: The engine's settings of the run (`pdes.Settings`).
+        program: Work of all NPUs (`Program`).
+        classes: Data class by name ([network] classes).
+        exchange: Exchange of values between ranks, which know different groups.
+    """
+    if not classes or not settings.has_port_queues:
+        return settings
+    groups, jobs = [name or ALL_NPUS for name in program.group_names], program.jobs
+    names = () if jobs is None else jobs.names
+    known = dict.fromkeys([POINT_TO_POINT, ALL_NPUS, *PLAN_GROUPS, *itertools.chain(*exchange(groups)), ALL_ELSE])
+    known |= dict.fromkeys([*names, *(f"{job}/{name}" for job in names for name in known)])
+    unknown = next((name for name in classes if name not in known), None)
+    if unknown is not None:
+        expected = ", ".join([name for name in known if "/" not in name])
+        raise ConfigError(f'[network] classes: found "{unknown}"; expected some of {expected}')
+    others = {POINT_TO_POINT: settings.p2p_class}
+
+    def class_of(job: int, name: str) -> int:
+        own = (f"{names[job]}/{name}", names[job]) if 0 <= job < len(names) else ()
+        return next((classes[place] for place in (*own, name, ALL_ELSE) if place in classes), others.get(name, 0))
+
+    of_groups = [0] * len(groups) if jobs is None else jobs.of_groups().tolist()
+    of_npus = [0] * program.npus if jobs is None else jobs.of_npus().tolist()
+    each = {job: class_of(job, POINT_TO_POINT) for job in set(of_npus)}
+    return replace(
+        settings,
+        group_classes=np.array([class_of(job, name) for job, name in zip(of_groups, groups, strict=True)]),
+        p2p_classes=np.array([each[job] for job in of_npus]),
+        named_classes=tuple(sorted({*classes.values(), settings.p2p_class, classes.get(ALL_ELSE, 0)})),
+    )
 
 
 def of_packets(program: Program, flow_groups: Mask) -> Program:

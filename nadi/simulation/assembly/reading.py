@@ -121,7 +121,7 @@ class WorkReader:
             graph = with_host_memories(graph) if config.memory.remote == "node" else graph
         except TopologyError as error:
             raise ConfigError(f'[memory] remote: found "node", but {error}; expected "npu" or "pool"') from None
-        return cls(config, graph, exchange, force)
+        return cls(config, fabric.with_tiers(graph, config.network.tiers or {}), exchange, force)
 
     def work(self, own_npus: NDArray[np.bool_] | None = None) -> LoadedWorkload:
         """Read the traces of a run file, check them against each other, and build the program.
