@@ -72,6 +72,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
         const[name] = getattr(settings.fidelity, name)
     _set_transport(const, graph, settings)
     const.tie_pause_ps = tie_pause_ps(graph, settings)
+    const.circuits_period_ps = settings.faults.circuits.period_ps
     const.cell_ps = const.long_cell_ps = fabric.cell_ps
     const.lookahead_ps = layout.lookahead_ps
     const.lists = part.lists

@@ -126,6 +126,8 @@ class Fabric:
         # link carries NVLink's flits. settings: Settings of the packet network.
         needs_care = "telemetry" in settings.congestion_control.signals or settings.sample_ps > 0
         special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * self.inside | s.AMPLE * self.ample
+        for circuit in settings.faults.circuits.circuits:
+            special[list(circuit.links)] |= s.CIRCUIT | s.CARE
         delay_ps, switch = self.delay_ps, settings.switch
         rows = rows_of(
             LinkClass, len(seen_bytes), ps_per_byte=self.psb, delay_ps=delay_ps, seen_bytes=seen_bytes, special=special
@@ -177,9 +179,10 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
         graph: The fabric (`Graph`).
         settings: Settings of the run.
     """
-    routing: Any = graph.routing
+    # while circuits are dark, paths may be longer
+    routings: list[Any] = [graph.routing, *(settings.faults.routings.values() if settings.faults.circuits else ())]
     # a detour is two paths one after the other
-    hops = routing.longest_links() * (2 if settings.routing.route else 1)
+    hops = max(routing.longest_links() for routing in routings) * (2 if settings.routing.route else 1)
     psb = s.PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.min()
     wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
     per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))

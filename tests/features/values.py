@@ -12,7 +12,7 @@ from nadi.workload import algorithms_of
 from nadi.workload.kinds import KINDS
 
 NPUS = 8
-FABRIC, COLLECTIVE, WORKERS = "fabric", "collective", "workers"
+FABRIC, COLLECTIVE, WORKERS, OPTICAL = "fabric", "collective", "workers", "optical"
 CHOSEN_BY_THE_RUN = {
     ("system", "collectives"),
     *(("jobs", key) for key in ("name", "traces", "gpus", "model", "plan", "framework", "serving")),
@@ -181,7 +181,17 @@ ALWAYS = {
     WORKERS: ["alone", "threads", "processes"],
 }
 """Factors of which every run chooses a value."""
+_CIRCUIT = {"ports": "leaf", "rate": "40Gbps"}
+_TIMES = {"at": ["1us", "9us"], "period": "20us", "dark": "2us", "matchings": [[[0, 1]], []]}
 OPTIONAL = {
+    OPTICAL: [
+        [_CIRCUIT | {"matchings": [[[0, 1]]]}],
+        [_CIRCUIT | _TIMES | {"drain": "1us"}],
+        [_CIRCUIT | _TIMES | {"in_flight": "hold"}],
+        [_CIRCUIT | _TIMES | {"in_flight": "hold", "routes": "direct"}],
+        [_CIRCUIT | {"at": ["0s", "30us"], "matchings": [[[0, 1]], []]}],
+    ]
+} | {
     f"{section}.{key}": values
     for section, keys in _VALUES.items()
     for key, values in keys.items()

@@ -288,7 +288,14 @@ def _kind(name: str) -> str:
     return word if word and number.isdigit() else name
 
 
-def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
+def schedule(
+    faults: Sequence[FaultSection],
+    detection_time_ps: int,
+    graph: Graph,
+    *,
+    cut_through: bool,
+    circuits: parallel.Circuits,
+) -> pdes.Faults:
     """Return the engine's fault schedule with the routings that it needs.
 
     The function refuses nodes and links that the fabric lacks, overlapping changes, and faults that the fabric or its
@@ -299,6 +306,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
         detection_time_ps: Time in ps from when links go down or come up until routes change.
         graph: The fabric (`Graph`).
         cut_through: Whether the switches cut through.
+        circuits: Circuits of optical switches, which are among the links of the fabric.
     """
     links, npus, storms = [], [], []
     names = NodeNames(graph)
@@ -335,8 +343,9 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
                 error_rate=fault.error_rate or 0.0,
             )
         )
-    routings = _routings(graph, {down for _, down in parallel.down_sets(links) if down})
-    return pdes.Faults(tuple(links), tuple(npus), detection_time_ps, routings, tuple(storms))
+    found = pdes.Faults(tuple(links), tuple(npus), detection_time_ps, {}, tuple(storms), circuits)
+    down_sets = {down for changes in found.route_changes() for _, down in changes if down}
+    return replace(found, routings=_routings(graph, down_sets))
 
 
 def rerouted(faults: pdes.Faults, graph: Graph) -> pdes.Faults:
@@ -370,7 +379,7 @@ def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel, *,
         # times are keys, too: some models allow faults of the whole run only
         for key in (fault.what, *(key for key, is_given in times.items() if is_given)):
             if reason := (model.refused_faults or {}).get(key):
-                takers = pdes.fidelity.quoted(partial(_takes, key))
+                takers = pdes.fidelity.quoted(partial(takes_fault, key))
                 raise ConfigError(f"[faults.{number}] {key}: {reason}, or [network] fidelity = {takers}")
         if fault.pause_storm and not has_pauses:
             raise ConfigError(
@@ -379,9 +388,14 @@ def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel, *,
             )
 
 
-def _takes(fault_key: str, model: pdes.NetworkModel) -> bool:
-    """Return whether a model of the network takes faults with a key of [[faults]]."""
-    return model.refused_faults is not None and fault_key not in model.refused_faults
+def takes_fault(key: str, model: pdes.NetworkModel) -> bool:
+    """Return whether a model of the network takes faults with a key of [[faults]].
+
+    Args:
+        key: The key.
+        model: The model of the network.
+    """
+    return model.refused_faults is not None and key not in model.refused_faults
 
 
 class _FaultPlace:

@@ -51,7 +51,9 @@ class LinkClass(Row):
     kmin_bytes = word("bytes", "queue of the sending port above which packets are marked with some probability")
     kmax_bytes = word("bytes", "queue from which every packet is marked")
     pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
-    special = word("flags", "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE (pdes/core/state.py)")
+    special = word(
+        "flags", "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE, CIRCUIT (core/state.py)"
+    )
 
 
 class Forwarding(Row):
@@ -205,7 +207,7 @@ class Change(Row):
     """A change of the schedule of faults (pdes/network/routing.py)."""
 
     begin_ps = word("time", "begin of the cell at which it takes effect")
-    kind = word("code", "CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE or CHANGE_ROUTES")
+    kind = word("code", "CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE, CHANGE_ROUTES or CHANGE_CIRCUIT")
     index = word("link", "own outgoing link; own NPU")
     value = word("code", "class of the link; `slow` of the NPU; number of the routing tables")
 

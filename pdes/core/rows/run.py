@@ -160,6 +160,8 @@ class Constants(
     sleek = word("flag", "losses are inferred from the number of packets out of order (SLEEK)")
     flowlet_gap_ps = word("duration", "gap between packets after which a flow may take another link")
     epochs = word("count", "number of sets of routing tables")
+    circuits_period_ps = word("duration", "period of the windows of circuits, 0: they happen once")
+    first_repeated = word("place", "row of `change` from which on changes happen in every period; their number if none")
     pit = word("link", "`tx` row of a link that loses all packets, for destinations without a route; 0 none")
     depths = word("count", "columns of `depth`, 0: queues are not sampled")
     sample_ps = word("duration", "length of the intervals of samples of links, 0: links are not sampled")
