@@ -229,6 +229,17 @@ class NodeNames:
             raise ValueError(f"found node {wanted}; expected one of the nodes 0 to {self._graph.nodes - 1}")
         raise ValueError(f"found {wanted!r}, which is not the name of a node; {self._near(wanted)}")
 
+    def stretch(self, text: str) -> tuple[int, int]:
+        """Return the first and the last node of "leaf 0 to leaf 7", or twice the node of a name; else ValueError.
+
+        Args:
+            text: Text of the user.
+        """
+        first, word, last = text.partition(" to ")
+        if not word or self._node(text) is not None:
+            return (self.node(text),) * 2
+        return self.node(first), self.node(last)
+
     def ends(self, text: str) -> tuple[int, int]:
         """Return both nodes of "12-40", "leaf 0 - spine 1" or, as in reports, "leaf 0 → spine 1"; else ValueError.
 
@@ -407,7 +418,7 @@ class _FaultPlace:
 
     def npu(self) -> int:
         """Return the NPU."""
-        npu = self._node("npu")
+        npu = self._nodes("npu")[0]
         if not 0 <= npu < self._graph.npus:
             raise ConfigError(
                 f"{self._where} npu: found {self._fault.npu}; expected one of the NPUs 0 to {self._graph.npus - 1}"
@@ -427,9 +438,9 @@ class _FaultPlace:
         return links
 
     def links_of_switch(self) -> list[int]:
-        """Return both directions of all links of a switch."""
-        graph, node = self._graph, self._node("switch")
-        if not graph.npus <= node < graph.nodes:
+        """Return both directions of all links of a switch, or of all switches from one to another."""
+        graph, (begin, end) = self._graph, self._nodes("switch")
+        if not graph.npus <= begin <= end < graph.nodes:
             found = f"{self._where} switch: found {self._fault.switch}"
             if graph.nodes == graph.npus:
                 raise ConfigError(f"{found}, but {graph.name} has no switches")
@@ -437,7 +448,8 @@ class _FaultPlace:
             raise ConfigError(
                 f"{found}; expected a switch, as {first!r} or {last!r}, or its node, {graph.npus} to {graph.nodes - 1}"
             )
-        return np.flatnonzero((graph.link_src == node) | (graph.link_dst == node)).tolist()
+        own = [(begin <= ends) & (ends <= end) for ends in (graph.link_src, graph.link_dst)]
+        return np.flatnonzero(own[0] | own[1]).tolist()
 
     def links(self) -> list[int]:
         """Return both directions of the cables that the fault names."""
@@ -466,13 +478,13 @@ class _FaultPlace:
             links = links[[cable]]
         return sorted([*links.tolist(), *(links ^ 1).tolist()])
 
-    def _node(self, key: str) -> int:
-        """Return the node that the fault names under a key."""
+    def _nodes(self, key: str) -> tuple[int, int]:
+        """Return the first and the last node that the fault names under a key; one NPU at a time."""
         node = getattr(self._fault, key)
         if isinstance(node, int):
-            return node
+            return node, node
         try:
-            return self._names.node(node)
+            return self._names.stretch(node) if key == "switch" else (self._names.node(node),) * 2
         except ValueError as error:
             raise ConfigError(f"{self._where} {key}: {error}") from None
 
