@@ -1,4 +1,4 @@
-"""The commands of the how-to pages and of those about fabrics run in an empty folder, some in processes, as readers do."""
+"""The commands of the how-to pages and of those about fabrics run in an empty folder, some in processes."""
 
 import os
 import re
