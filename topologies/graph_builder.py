@@ -39,6 +39,7 @@ class GraphBuilder:
         self._group: list[npt.NDArray[np.int64]] = [np.full(npus, -1)]
         self._cables: list[npt.NDArray[np.int64]] = []
         self._cable_count = 0
+        self._bisection: tuple[int, bool] | None = None
 
     @property
     def nodes(self) -> int:
@@ -117,6 +118,15 @@ class GraphBuilder:
         """
         self._pod[0] = np.broadcast_to(np.asarray(pod, np.int64), self.npus)
 
+    def set_bisection(self, rate_bps: int, *, is_exact: bool) -> None:
+        """Set the bisection, which only the builder of a network without tiers knows.
+
+        Args:
+            rate_bps: Rate of one direction over the smallest cut of the NPUs into two halves.
+            is_exact: Whether it is exact; otherwise it is an estimate.
+        """
+        self._bisection = rate_bps, is_exact
+
     def graph(
         self,
         *,
@@ -194,6 +204,7 @@ class GraphBuilder:
             switch_names=tuple(self._switch_names),
             accelerator=accelerator,
             npus_per_nic=npus_per_nic,
+            bisection=self._bisection,
         )
 
     def _with_parallel_nvlinks_as_one(self, cables: Int64) -> Int64:

@@ -27,6 +27,7 @@ from nadi.simulation.assembly import (
     reading,
     resource_checks,
     schedule,
+    with_classes,
     with_flows,
     with_slow_links,
 )
@@ -297,10 +298,14 @@ class Resolver:
         if slowdown is not None:
             config = config.decided(system={"compute_slowdown": slowdown})
         sample_ps = _sample_ps(config.output.sample, graph, settings)
-        check_supported(config.faults, network.model, has_pauses=network.pfc is True)
+        check_supported(config.faults, network.model, has_pauses=network.anywhere("pfc"))
         optical.check_supported(config)
         faults = schedule(
-            config.faults, network.detection_time, graph, cut_through=network.cut_through, circuits=reader.circuits
+            config.faults,
+            network.detection_time,
+            graph,
+            cut_through=network.anywhere("cut_through"),
+            circuits=reader.circuits,
         )
         settings = replace(
             settings,
@@ -315,7 +320,8 @@ class Resolver:
             faults=faults or settings.faults,
         )
         _check_durations(int(work.program.node_duration_ps.max(initial=0)), settings)
-        settings = fabric.fitted(graph, with_flows(settings, work.program, network.flows))
+        settings = with_flows(settings, work.program, network.flows)
+        settings = fabric.fitted(graph, with_classes(settings, work.program, network.classes or {}, reader.exchange))
         return _Inputs(config, graph, work, settings, owner, note)
 
     def _plan(

@@ -15,8 +15,9 @@ from nadi.pdes.construction import tables
 from nadi.pdes.construction.circuits import lit_tables
 from nadi.pdes.construction.constants import constants_of, hooks_of
 from nadi.pdes.construction.domains import AGGREGATOR_KIND, domain_tables
-from nadi.pdes.construction.fabric import credit_lanes, samples, shared_buffers, window_packets
+from nadi.pdes.construction.fabric import window_packets
 from nadi.pdes.construction.layout import Layout, LogicalProcess, Outboxes, Part, Simulation, offsets
+from nadi.pdes.construction.ports import class_arrays, credit_lanes, samples, shared_buffers
 from nadi.pdes.construction.schedule import scheduled, with_pit
 from nadi.pdes.construction.settings import NO_FAULTS, Settings
 from nadi.pdes.core import Graph, ImpossibleRunError, Int64, Program, Record, Rows, Schedules, packet, state as s
@@ -92,6 +93,7 @@ def _net(
         ordered=zeros(blocks * s.BLOCK_RECORDS * is_mixed, np.int32),
         held_block=zeros(blocks * is_mixed, np.int32),
         jobs=tables.own_tables(jobs, len(tx)),
+        **class_arrays(settings, part),
         **shared_buffers(graph, fabric, part, settings),
         **credit_lanes(graph, fabric, part, settings),
         **sampled,
@@ -121,9 +123,10 @@ def _qps(part: Part, const: Record, scalars: Record, layout: Layout, settings: S
         qp_val=qp_val,
         cc=rows_of(network.CongestionState, pairs if layout.control.update else 1),
         par=par,
-        resends=rows_of(network.Resends, pairs if settings.switch and settings.switch.trimming else 1),
+        resends=rows_of(network.Resends, pairs if settings.trims else 1),
         sel_tx=rows_of(network.Selective, pairs if settings.selective_repeat else 1),
         sel_rx=rows_of(network.Selective, receivers if settings.selective_repeat else 1),
+        sent_at=zeros(pairs * s.SELECTIVE_PACKETS * (settings.ack_every_bytes > 0)),
         credit_tx=rows_of(network.SendCredit, pairs if settings.receiver_credits else 1),
         credit_rx=rows_of(network.ReceiveCredit, receivers if settings.receiver_credits else 1),
         paths=rows_of(network.PairPaths, pairs if settings.entropy.act else 1),

@@ -339,12 +339,12 @@ def with_pit(net: s.Net, faults: Faults) -> s.Net:
         "tx_dropped": 1,
         "port_ties": 1,
         "gate": int(shares),
+        "gate_details": int(shares),
         "mark_draws": int(shares and net.const.ecn == 1),
         "sample": int(net.const.sample_ps > 0),
     }
-    per_link |= {"depth": columns, "marks": columns * int(net.const.ecn == 1)}
+    per_link |= {"depth": columns, "marks": columns * int(net.const.ecn == 1), "lane": int(net.const.queues)}
     longer: dict[str, Any] = {name: _with_row(getattr(net, name), pit, entries) for name, entries in per_link.items()}
-    per_link |= {"lane": int(net.const.queues)}
     jobs = net.jobs._replace(link_bytes=_with_row(net.jobs.link_bytes, pit, int(net.const.jobs)))
     # what it loses takes no credits, but a lane sends only with some
     if net.const.queues > 0:

@@ -251,8 +251,7 @@ def sample_packet(net, link, queued_ps, word1):
     start_ps = busy_ps - max(1, serialisation_ps(size_bytes, psb))
     sample_sent(net, link, start_ps, busy_ps, size_bytes)
     if net.hooks.shared_switches != 0 and class_row(net, link).special & INSIDE == 0:
-        gate = net.gate[link]
-        sample_queue(net, link, start_ps, gate.queued_bytes[0] + gate.queued_bytes[1])
+        sample_queue(net, link, start_ps, net.gate[link].waiting_bytes)
     elif 0 < queued_ps < start_ps and psb > 0:  # bytes before it at its port, as far as they were not sent
         sample_queue(net, link, queued_ps, np.int64((start_ps - queued_ps) / psb))
 

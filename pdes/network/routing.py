@@ -13,7 +13,17 @@ import numpy as np
 
 from nadi.pdes.core.algorithms import mix, mix3
 from nadi.pdes.core.jit import call_hook, copy_row, hook, inline
-from nadi.pdes.core.packet import CONNECTION_SHIFT, PAUSE, class_of, end_of, entropy, link_meta, number_of, pause_word
+from nadi.pdes.core.packet import (
+    CONNECTION_SHIFT,
+    MAX_DATA_CLASSES,
+    PAUSE,
+    class_of,
+    end_of,
+    entropy,
+    link_meta,
+    number_of,
+    pause_word,
+)
 from nadi.pdes.core.state import CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE, CHANGE_ROUTES, INF, world_at
 from nadi.pdes.network.port_queues import set_pause
 
@@ -466,8 +476,9 @@ def make_changes(world_address):
         elif change.kind == CHANGE_PAUSE:
             # a pause storm: the NIC sends pause frames for ever, and no resume follows (Guo et al., SIGCOMM 2016,
             # section 4.3)
-            for data_class in range(1 + net.const.p2p_class):
-                set_pause(net, change.index, pause_word(data_class, PAUSE), change.begin_ps)
+            for data_class in range(MAX_DATA_CLASSES):
+                if net.const.classes >> data_class & 1 != 0:
+                    set_pause(net, change.index, pause_word(data_class, PAUSE), change.begin_ps)
         elif change.kind == CHANGE_ROUTES:
             change_routes(world.routes, schedule, change.value, net.const.epochs)
         at += 1

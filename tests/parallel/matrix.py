@@ -198,7 +198,7 @@ def sprayed():
 
 
 def credited():
-    """Receivers give credits and slow them down, NSCC counts flight, hosts choose entropies, switches trim."""
+    """Receivers give credits, slow them down and coalesce acknowledgements, NSCC counts flight, switches trim."""
     graph = build("leaf-spine:leaves=3,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=500ns")
     buffer = SharedBuffer(
         buffer_bytes=400_000, pfc=False, trimming=True, trim_threshold_bytes=4000, trim_last_hop=1.5, trim_share=0.25,
@@ -210,6 +210,8 @@ def credited():
         receiver_credits=True,
         oversubscription=2.0,
         delivery="rud",
+        ack_every_bytes=16_384,
+        sleek=True,
         load_balancing=balancing.balancing("spray"),
         selective_repeat=True,
         reorder_packets=0,

@@ -126,6 +126,7 @@ class WorkReader:
             graph = with_host_memories(graph) if config.memory.remote == "node" else graph
         except TopologyError as error:
             raise ConfigError(f'[memory] remote: found "node", but {error}; expected "npu" or "pool"') from None
+        graph = fabric.with_tiers(graph, config.network.tiers or {})
         return cls(config, graph, exchange, force, circuits)
 
     def work(self, own_npus: NDArray[np.bool_] | None = None) -> LoadedWorkload:
