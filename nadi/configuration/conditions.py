@@ -140,6 +140,7 @@ NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda
 RECEIVER_CREDITS = Condition("receiver_credits = true", lambda run: run.network.receiver_credits)
 FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
 SPREAD = Condition('an entropy other than "fixed"', lambda run: run.network.entropy != wire.entropy.FIXED.name)
+RUD = Condition('delivery = "rud"', lambda run: run.network.delivery == "rud")
 SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
 (ROUTED,) = takes("load_balancing")
 BALANCED = Condition(

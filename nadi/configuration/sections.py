@@ -267,6 +267,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         {}, description="parameters of the congestion control"
     )
     cnp_interval: Annotated[values.Time, needs(when.NOTIFIED)] = _engine("cnp_interval")
+    cnp_delay: Annotated[values.Time, needs(when.NOTIFIED)] = _engine("cnp_delay")
     receiver_credits: StrictBool = _engine("receiver_credits")
     credit_window: Annotated[values.SizeOrAuto, needs(when.RECEIVER_CREDITS)] = _engine("credit_window")
     oversubscription: Annotated[float, needs(when.RECEIVER_CREDITS)] = _engine("oversubscription", ge=1, le=1000)
@@ -281,6 +282,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     selective_repeat: values.ChoiceOrAuto = _engine("selective_repeat")
     reorder: Annotated[values.PacketsOrAuto, needs(when.SELECTIVE)] = _engine("reorder")
     delivery: Literal["auto", "rud", "rod"] = _engine("delivery")
+    ack_every: Annotated[values.BufferSizeFromZero, needs(when.RUD)] = _engine("ack_every")
     sleek: Annotated[StrictBool, needs(when.SELECTIVE)] = _engine("sleek")
 
     @model_validator(mode="before")

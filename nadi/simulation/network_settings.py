@@ -15,7 +15,9 @@ from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, format_bytes, format_rate, f
 from nadi.pdes import SharedBuffer, balancing, congestion, disciplines, wire
 from nadi.topologies import Graph, deadlock
 
-QUEUE_SAMPLES = 64  # maximum number of intervals of time for which a port records its queue
+# maximum numbers of intervals of time for which a port records its queue, and for which all ports of a fabric do: with
+# more than a million links, 64 intervals would take a gigabyte for each of queues and marks
+QUEUE_SAMPLES, ALL_QUEUE_SAMPLES = 64, 1 << 26
 LOGGED_PAUSES = 1 << 16  # maximum number of pauses and resumes that a run records
 # overrides for models without packets, so that no check of switches, windows and protocols applies
 _WITHOUT_PACKETS = {
@@ -307,13 +309,15 @@ def with_tiers(graph: Graph, tiers: Mapping[str, TierSection]) -> Graph:
 
 
 def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
-    """Return the settings; refuse, with a ConfigError, what the engine cannot build on this fabric.
+    """Return the settings as they fit a fabric; refuse, with a ConfigError, what the engine cannot build on it.
 
     Args:
         graph: The fabric (`Graph`).
         settings: The engine's settings of the run (`pdes.Settings`).
     """
     _check_links(graph, settings)
+    while settings.queue_samples > 1 and settings.queue_samples * graph.links > ALL_QUEUE_SAMPLES:
+        settings = replace(settings, queue_samples=settings.queue_samples // 2)
     if settings.fidelity.hooks.act:
         return settings
     wire_bytes = settings.mtu_bytes + settings.header_bytes

@@ -23,6 +23,7 @@ from nadi.launching.workers import Workers
 from nadi.simulation import network_settings as fabric
 from nadi.simulation.assembly import (
     check_supported,
+    optical,
     reading,
     resource_checks,
     schedule,
@@ -298,7 +299,14 @@ class Resolver:
             config = config.decided(system={"compute_slowdown": slowdown})
         sample_ps = _sample_ps(config.output.sample, graph, settings)
         check_supported(config.faults, network.model, has_pauses=network.anywhere("pfc"))
-        faults = schedule(config.faults, network.detection_time, graph, cut_through=network.anywhere("cut_through"))
+        optical.check_supported(config)
+        faults = schedule(
+            config.faults,
+            network.detection_time,
+            graph,
+            cut_through=network.anywhere("cut_through"),
+            circuits=reader.circuits,
+        )
         settings = replace(
             settings,
             compute_slowdown=settings.compute_slowdown if slowdown is None else slowdown,

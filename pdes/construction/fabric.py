@@ -126,6 +126,8 @@ class Fabric:
         # link carries NVLink's flits. settings: Settings of the packet network.
         needs_care = "telemetry" in settings.congestion_control.signals or settings.sample_ps > 0
         special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * self.inside | s.AMPLE * self.ample
+        for circuit in settings.faults.circuits.circuits:
+            special[list(circuit.links)] |= s.CIRCUIT | s.CARE
         delay_ps, switch = self.delay_ps, settings.switch
         rows = rows_of(
             LinkClass, len(seen_bytes), ps_per_byte=self.psb, delay_ps=delay_ps, seen_bytes=seen_bytes, special=special
@@ -141,8 +143,26 @@ class Fabric:
                 rows.kmin_bytes[own], rows.kmax_bytes[own] = kmin_bytes, kmax_bytes
                 rows.pmax[own] = int(pmax * 2**32)
         words = rows[: len(seen_bytes)].view(np.int64).reshape(-1, LinkClass.words)
-        kinds, number = np.unique(words, axis=0, return_inverse=True)
-        return kinds.reshape(-1).view(LinkClass.dtype).view(np.recarray), number.reshape(-1)
+        first, number = _distinct_rows(words)
+        return words[first].reshape(-1).view(LinkClass.dtype).view(np.recarray), number
+
+
+def _distinct_rows(words: Int64) -> tuple[Int64, Int64]:
+    """Return the first place of each distinct row of `words`, int64[n, columns], in ascending order, and each's number.
+
+    Sorts a column at a time, of those that are not equal throughout: ten times faster than to sort rows.
+    """
+    number, most = np.zeros(len(words), np.int64), 1
+    for column in words.T:
+        if len(column) and np.any(column != column[0]):
+            values, place = np.unique(column, return_inverse=True)
+            if most * len(values) > 1 << 62:
+                kinds, number = np.unique(number, return_inverse=True)
+                most = len(kinds)
+            number = number * len(values) + place
+            most *= len(values)
+    _, first, number = np.unique(number, return_index=True, return_inverse=True)
+    return first, number
 
 
 def at_tiers(graph: Graph, settings: Settings, key: str) -> NDArray[np.number[Any]]:
@@ -177,9 +197,10 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
         graph: The fabric (`Graph`).
         settings: Settings of the run.
     """
-    routing: Any = graph.routing
+    # while circuits are dark, paths may be longer
+    routings: list[Any] = [graph.routing, *(settings.faults.routings.values() if settings.faults.circuits else ())]
     # a detour is two paths one after the other
-    hops = routing.longest_links() * (2 if settings.routing.route else 1)
+    hops = max(routing.longest_links() for routing in routings) * (2 if settings.routing.route else 1)
     psb = s.PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.min()
     wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
     per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))

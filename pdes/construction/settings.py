@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from nadi.pdes.construction.circuits import NO_CIRCUITS, Circuits, LinkSets, route_changes
 from nadi.pdes.core import Bools, Int64, Setting, setting
 from nadi.pdes.core.rows import INF
 from nadi.pdes.fidelity import Fidelity, flow
@@ -61,7 +62,7 @@ class PauseStorm:
 
 @dataclass(frozen=True, eq=False)
 class Faults:
-    """The faults of a run."""
+    """The faults of a run, and the circuits of its optical switches."""
 
     links: tuple[LinkFault, ...] = setting((), "faults of links", is_given=False)
     npus: tuple[NpuFault, ...] = setting((), "faults of NPUs", is_given=False)
@@ -70,25 +71,50 @@ class Faults:
         default_factory=dict, metadata={"setting": Setting("routing without the links that are down", is_given=False)}
     )
     storms: tuple[PauseStorm, ...] = setting((), "NICs that pause links for ever", is_given=False)
+    circuits: Circuits = setting(NO_CIRCUITS, "circuits of optical switches", is_given=False)
 
     def __bool__(self) -> bool:
-        return bool(self.links or self.npus or self.storms)
+        return bool(self.links or self.npus or self.storms or self.circuits)
 
     @property
     def never_change(self) -> bool:
         """Whether links and NPUs are as slow from the begin of the run to its end, and no packet is lost."""
         spans = {(fault.at_ps, fault.until_ps) for fault in self.npus}
-        return spans <= {(0, INF)} and not self.storms and all(fault.is_lasting for fault in self.links)
+        changes = self.storms or self.circuits
+        return spans <= {(0, INF)} and not changes and all(fault.is_lasting for fault in self.links)
 
     def can_lose(self, settings: "Settings") -> bool:
-        """Return whether packets may get lost.
+        """Return whether packets may get lost, or overtake others where circuits change, so that timers must run.
 
         Args:
             settings: Settings of the run.
         """
         # With shared buffers any fault of a link counts: a pause that comes late, or a rate beyond the headroom, can
         # overflow a buffer.
-        return any(f.down or f.error_rate > 0 or settings.switch is not None for f in self.links)
+        of_links = any(f.down or f.error_rate > 0 or settings.switch is not None for f in self.links)
+        return of_links or self.circuits.need_timers
+
+    def last_ps(self, cell_ps: int = 1) -> int:
+        """Return a time in ps after which no fault changes anything.
+
+        Args:
+            cell_ps: Length of a cell in ps; changes may happen so much later.
+        """
+        times = [storm.at_ps for storm in self.storms]
+        for faults in (self.links, self.npus):
+            times += [time for fault in faults for time in (fault.at_ps, fault.until_ps) if time < INF]
+        return max(times) + self.detection_time_ps + cell_ps if times else 0
+
+    def route_changes(self, cell_ps: int = 1) -> tuple[LinkSets, LinkSets]:
+        """Return the links that routes avoid from each change on: changes that happen once, and then in every period.
+
+        Routes avoid a link that is down from the detection on, and a circuit by its schedule.
+
+        Args:
+            cell_ps: Length of a cell in ps; changes may happen so much later.
+        """
+        down = [(ps + self.detection_time_ps, links) for ps, links in down_sets(self.links)]
+        return route_changes(self.circuits, down, self.last_ps(cell_ps))
 
 
 NO_FAULTS = Faults()
@@ -278,6 +304,9 @@ class Settings:
         "congestion control of queue pairs: `nadi net controls` lists names and parameters; or the user's own, FILE.py",
     )
     cnp_interval_ps: int = setting(4_000_000, "minimum time between two congestion notifications of a queue pair")
+    cnp_delay_ps: int = setting(
+        0, "time that a receiver's NIC takes from the arrival of a marked packet to its congestion notification"
+    )
     receiver_credits: bool = setting(
         False, "receivers grant credit to senders at the rate of their links (RCCC), beside any congestion control"
     )
@@ -303,6 +332,11 @@ class Settings:
         "auto",
         "delivery mode of Ultra Ethernet: rud = any order, selective repeat, windows count packets in flight; rod = in "
         "order, go-back-N; auto: windows count from the first unacknowledged packet on",
+    )
+    ack_every_bytes: int = setting(
+        0,
+        "delivery rud: data after which a receiver acknowledges, if nothing asks for it at once; 0: each packet; Ultra "
+        "Ethernet and htsim: 16 KiB",
     )
     sleek: bool = setting(
         False, "infer losses from the number of packets out of order, as SLEEK does where switches do not trim"

@@ -63,10 +63,11 @@ SIDES = 4  # inboxes of a node: one for the current cell and one for each of the
 BLOCK_RECORDS = 8
 BLOCK_SHIFT = 3  # packet records come in blocks of BLOCK_RECORDS = 1 << BLOCK_SHIFT
 
-CARE, FRAMED, INSIDE, AMPLE = 1, 2, 4, 8
+CARE, FRAMED, INSIDE, AMPLE, CIRCUIT = 1, 2, 4, 8, 16
 """Flags of a link class. CARE: packets may be lost, carry telemetry, or are sampled; FRAMED: the link carries flits;
 INSIDE: the link is NVLink that leads to NPUs of its domain alone: no congestion control, no share for other hosts;
-AMPLE: the link of an aggregator, which is faster than all other links of its switch together and so limits no flow.
+AMPLE: the link of an aggregator, which is faster than all other links of its switch together and so limits no flow;
+CIRCUIT: an optical switch decides when the link carries packets (pdes/network/circuits.py).
 """
 MAX_CLASSES = 1 << 16
 CONTROL, FRAMES, TRIMMED = 8, 9, 10  # queues of a gate after those of the 8 data classes
@@ -237,6 +238,8 @@ class Net(NamedTuple):
     tx: Annotated[np.recarray, network.OutgoingLink, RowsOf.LINK]  # then those that come from other LPs (`meta` only)
     link_class: Annotated[np.recarray, network.LinkClass, ALONE]
     tx_dropped: Annotated[Int64, RowsOf.LINK]  # packets
+    circuit: Annotated[Int64, BUILT]  # [rows of tx] where there are circuits: place of the link's windows in `lit`
+    lit: Annotated[Int64, BUILT]  # windows of circuits (pdes/network/circuits.py)
     record: Annotated[np.recarray, network.PacketRecord, RowsOf.BLOCK, OWN_WAY]
     block_next: Annotated[Int32, RowsOf.BLOCK, REMADE]
     block_free: Annotated[Int32, RowsOf.BLOCK, REMADE]  # stack
@@ -323,6 +326,7 @@ class Qps(NamedTuple):
     resends: Annotated[np.recarray, network.Resends, RowsOf.PAIR]  # where switches trim packets
     sel_tx: Annotated[np.recarray, network.Selective, RowsOf.PAIR]
     sel_rx: Annotated[np.recarray, network.Selective, RowsOf.RECEIVER]
+    sent_at: Annotated[Int64, RowsOf.PAIR, Each(SELECTIVE_PACKETS)]  # where receivers coalesce acknowledgements
     credit_tx: Annotated[np.recarray, network.SendCredit, RowsOf.PAIR]  # where receivers give credits
     credit_rx: Annotated[np.recarray, network.ReceiveCredit, RowsOf.RECEIVER]
     paths: Annotated[np.recarray, network.PairPaths, RowsOf.PAIR]  # where senders choose entropies
@@ -407,7 +411,7 @@ class Flows(NamedTuple):
     turn_place: Int64  # [NPUs] places in turn_heap + 1, 0 = none
 
 
-CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE, CHANGE_ROUTES = range(4)
+CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE, CHANGE_ROUTES, CHANGE_CIRCUIT = range(5)
 
 
 class FaultSchedule(NamedTuple):

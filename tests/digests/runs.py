@@ -210,6 +210,12 @@ def faulty(where, at_us, until_us=None, *, fault=None, spec=LEAVES, **settings):
     return packets(graph, program, chosen(faults=faults_of(graph, links, [], detection_ps=2 * US), **own))
 
 
+def optical(name, **more):
+    """One of the runs with optical switches, with other settings."""
+    graph, program, own = matrix.case(name)[:3]
+    return packets(graph, program, replace(own, **more))
+
+
 def slow_npu():
     traces = Traces(6)
     for npu in range(6):
@@ -615,6 +621,19 @@ def runs():
             **RESENT,
             **SELECTIVE,
         ),
+        "nscc, coalesced acknowledgements": partial(
+            controlled,
+            "nscc",
+            DROPPING | {"trimming": True},
+            delivery="rud",
+            ack_every_bytes=4000,
+            **RESENT,
+            **UNORDERED,
+        ),
+        "credits, coalesced acknowledgements": partial(
+            switched, **CREDITED, ack_every_bytes=4000, sleek=True, **RESENT, **SELECTIVE
+        ),
+        "dcqcn, delayed notifications": partial(controlled, "dcqcn", PAUSING, cnp_delay_ps=3_000_000),
         "nscc, sleek": partial(controlled, "nscc", DROPPING, delivery="rud", sleek=True, **RESENT, **UNORDERED),
         "shared buffer, cut through": partial(switched, cut_through=True, p2p_class=1, queue_samples=16),
         "flits in NVSwitches": partial(algorithm, "nccl:algo=tree,channels=2", spec=RAILS, nvlink_framing=True),
@@ -633,6 +652,18 @@ def runs():
             balanced, "spray", graph=uneven_uplinks(), selective_repeat=True, reorder_packets=1, rto_ps=3 * US
         ),
         "timeouts that come too soon": partial(switched, window_bytes=9000, rto_ps=2 * US, max_retries=1000),
+        "optical rotor, credits": partial(optical, "rotor", credits=LANES),
+        "optical rotor, pauses": partial(optical, "rotor", switch=pdes.SharedBuffer(**PAUSING)),
+        "optical epochs, credits": partial(optical, "epochs", credits=LANES),
+        "optical epochs, pauses, sprayed": partial(
+            optical,
+            "epochs",
+            switch=pdes.SharedBuffer(**PAUSING),
+            load_balancing=pdes.balancing.balancing("spray"),
+            **UNORDERED,
+        ),
+        "optical rotor, flows": partial(optical, "rotor", fidelity=pdes.fidelity.fidelity("flow")),
+        "optical epochs, flows": partial(optical, "epochs", fidelity=pdes.fidelity.fidelity("flow")),
         "link down": partial(faulty, "uplink", 3, 9),
         "link down, selective": partial(faulty, "uplink", 3, 9, **SELECTIVE),
         "link down for good, shared buffers": partial(

@@ -220,6 +220,7 @@ def scenarios(draw, *, pfc, trim=False, controlled=False, selective=False, adapt
         signals = draw(st.sampled_from(SIGNALS))
         control = (signals, draw(st.sampled_from([0.0, 0.5, 1.0, 1.7, 6.0])))
         chosen["cnp_interval_ps"] = draw(st.sampled_from([0, 300_000, 5_000_000]))
+        chosen["cnp_delay_ps"] = draw(st.sampled_from([0, 0, 100_000, 7_000_000]))
     lps = draw(st.sampled_from([1, 1, 2, 3]))
     most_bytes = 3000 if short else 40_000
     return Scenario(

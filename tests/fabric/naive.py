@@ -516,8 +516,16 @@ class Simulator(plain.Simulator):
         if last is not None and self.now - last < self.settings.cnp_interval_ps:
             return
         self.last_notified[npu.number, packet.pair] = self.now
-        size = self.settings.ack_bytes
         self.count["congestion_notifications"] += 1
+        if self.settings.cnp_delay_ps == 0:
+            self.send_notification(npu, packet)
+        else:
+            # Choice: behind the NPU's agenda
+            due = self.now + self.settings.cnp_delay_ps
+            self.own(npu, due, self.agenda(npu) + 1, self.send_notification, packet)
+
+    def send_notification(self, npu, packet):
+        size = self.settings.ack_bytes
         self.count["bytes_sent"] += size
         port = self.route_from(npu, packet.src, packet.entropy)
         port.acks.append(

@@ -12,7 +12,7 @@ from nadi.workload import algorithms_of
 from nadi.workload.kinds import KINDS
 
 NPUS = 8
-FABRIC, COLLECTIVE, WORKERS = "fabric", "collective", "workers"
+FABRIC, COLLECTIVE, WORKERS, OPTICAL = "fabric", "collective", "workers", "optical"
 CHOSEN_BY_THE_RUN = {
     ("system", "collectives"),
     *(("jobs", key) for key in ("name", "traces", "gpus", "model", "plan", "framework", "serving")),
@@ -87,6 +87,7 @@ _VALUES = {
         "congestion_control": [name for name in congestion.names() if name != "none"],
         "congestion": [{"dcqcn": {"g": 0.01}}, {"hpcc": {"eta": 0.9}}, {"swift": {"ai_packets": 2.0}}],
         "cnp_interval": ["10us"],
+        "cnp_delay": ["3us"],
         "receiver_credits": [True],
         "credit_window": ["32KiB"],
         "oversubscription": [4.0],
@@ -99,6 +100,7 @@ _VALUES = {
         "selective_repeat": [True, False],
         "reorder": [8],
         "delivery": ["rud", "rod"],
+        "ack_every": ["16KiB"],
         "sleek": [True],
     },
     "system": {
@@ -144,6 +146,7 @@ COMPANY = {
     "network.receiver_credits": {"selective_repeat": True},
     "network.credit_window": {"receiver_credits": True, "selective_repeat": True},
     "network.oversubscription": {"receiver_credits": True, "selective_repeat": True},
+    "network.ack_every": {"delivery": "rud"},
     "network.sleek": {"selective_repeat": True},
     "network.virtual_lanes": {"switch": "credits"},
     "network.lane_buffer": {"switch": "credits"},
@@ -178,7 +181,17 @@ ALWAYS = {
     WORKERS: ["alone", "threads", "processes"],
 }
 """Factors of which every run chooses a value."""
+_CIRCUIT = {"ports": "leaf", "rate": "40Gbps"}
+_TIMES = {"at": ["1us", "9us"], "period": "20us", "dark": "2us", "matchings": [[[0, 1]], []]}
 OPTIONAL = {
+    OPTICAL: [
+        [_CIRCUIT | {"matchings": [[[0, 1]]]}],
+        [_CIRCUIT | _TIMES | {"drain": "1us"}],
+        [_CIRCUIT | _TIMES | {"in_flight": "hold"}],
+        [_CIRCUIT | _TIMES | {"in_flight": "hold", "routes": "direct"}],
+        [_CIRCUIT | {"at": ["0s", "30us"], "matchings": [[[0, 1]], []]}],
+    ]
+} | {
     f"{section}.{key}": values
     for section, keys in _VALUES.items()
     for key, values in keys.items()

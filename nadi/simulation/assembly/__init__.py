@@ -229,6 +229,17 @@ class NodeNames:
             raise ValueError(f"found node {wanted}; expected one of the nodes 0 to {self._graph.nodes - 1}")
         raise ValueError(f"found {wanted!r}, which is not the name of a node; {self._near(wanted)}")
 
+    def stretch(self, text: str) -> tuple[int, int]:
+        """Return the first and the last node of "leaf 0 to leaf 7", or twice the node of a name; else ValueError.
+
+        Args:
+            text: Text of the user.
+        """
+        first, word, last = text.partition(" to ")
+        if not word or self._node(text) is not None:
+            return (self.node(text),) * 2
+        return self.node(first), self.node(last)
+
     def ends(self, text: str) -> tuple[int, int]:
         """Return both nodes of "12-40", "leaf 0 - spine 1" or, as in reports, "leaf 0 → spine 1"; else ValueError.
 
@@ -288,7 +299,14 @@ def _kind(name: str) -> str:
     return word if word and number.isdigit() else name
 
 
-def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
+def schedule(
+    faults: Sequence[FaultSection],
+    detection_time_ps: int,
+    graph: Graph,
+    *,
+    cut_through: bool,
+    circuits: parallel.Circuits,
+) -> pdes.Faults:
     """Return the engine's fault schedule with the routings that it needs.
 
     The function refuses nodes and links that the fabric lacks, overlapping changes, and faults that the fabric or its
@@ -299,6 +317,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
         detection_time_ps: Time in ps from when links go down or come up until routes change.
         graph: The fabric (`Graph`).
         cut_through: Whether the switches cut through.
+        circuits: Circuits of optical switches, which are among the links of the fabric.
     """
     links, npus, storms = [], [], []
     names = NodeNames(graph)
@@ -335,8 +354,9 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
                 error_rate=fault.error_rate or 0.0,
             )
         )
-    routings = _routings(graph, {down for _, down in parallel.down_sets(links) if down})
-    return pdes.Faults(tuple(links), tuple(npus), detection_time_ps, routings, tuple(storms))
+    found = pdes.Faults(tuple(links), tuple(npus), detection_time_ps, {}, tuple(storms), circuits)
+    down_sets = {down for changes in found.route_changes() for _, down in changes if down}
+    return replace(found, routings=_routings(graph, down_sets))
 
 
 def rerouted(faults: pdes.Faults, graph: Graph) -> pdes.Faults:
@@ -370,7 +390,7 @@ def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel, *,
         # times are keys, too: some models allow faults of the whole run only
         for key in (fault.what, *(key for key, is_given in times.items() if is_given)):
             if reason := (model.refused_faults or {}).get(key):
-                takers = pdes.fidelity.quoted(partial(_takes, key))
+                takers = pdes.fidelity.quoted(partial(takes_fault, key))
                 raise ConfigError(f"[faults.{number}] {key}: {reason}, or [network] fidelity = {takers}")
         if fault.pause_storm and not has_pauses:
             raise ConfigError(
@@ -379,9 +399,14 @@ def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel, *,
             )
 
 
-def _takes(fault_key: str, model: pdes.NetworkModel) -> bool:
-    """Return whether a model of the network takes faults with a key of [[faults]]."""
-    return model.refused_faults is not None and fault_key not in model.refused_faults
+def takes_fault(key: str, model: pdes.NetworkModel) -> bool:
+    """Return whether a model of the network takes faults with a key of [[faults]].
+
+    Args:
+        key: The key.
+        model: The model of the network.
+    """
+    return model.refused_faults is not None and key not in model.refused_faults
 
 
 class _FaultPlace:
@@ -393,7 +418,7 @@ class _FaultPlace:
 
     def npu(self) -> int:
         """Return the NPU."""
-        npu = self._node("npu")
+        npu = self._nodes("npu")[0]
         if not 0 <= npu < self._graph.npus:
             raise ConfigError(
                 f"{self._where} npu: found {self._fault.npu}; expected one of the NPUs 0 to {self._graph.npus - 1}"
@@ -413,9 +438,9 @@ class _FaultPlace:
         return links
 
     def links_of_switch(self) -> list[int]:
-        """Return both directions of all links of a switch."""
-        graph, node = self._graph, self._node("switch")
-        if not graph.npus <= node < graph.nodes:
+        """Return both directions of all links of a switch, or of all switches from one to another."""
+        graph, (begin, end) = self._graph, self._nodes("switch")
+        if not graph.npus <= begin <= end < graph.nodes:
             found = f"{self._where} switch: found {self._fault.switch}"
             if graph.nodes == graph.npus:
                 raise ConfigError(f"{found}, but {graph.name} has no switches")
@@ -423,7 +448,8 @@ class _FaultPlace:
             raise ConfigError(
                 f"{found}; expected a switch, as {first!r} or {last!r}, or its node, {graph.npus} to {graph.nodes - 1}"
             )
-        return np.flatnonzero((graph.link_src == node) | (graph.link_dst == node)).tolist()
+        own = [(begin <= ends) & (ends <= end) for ends in (graph.link_src, graph.link_dst)]
+        return np.flatnonzero(own[0] | own[1]).tolist()
 
     def links(self) -> list[int]:
         """Return both directions of the cables that the fault names."""
@@ -452,13 +478,13 @@ class _FaultPlace:
             links = links[[cable]]
         return sorted([*links.tolist(), *(links ^ 1).tolist()])
 
-    def _node(self, key: str) -> int:
-        """Return the node that the fault names under a key."""
+    def _nodes(self, key: str) -> tuple[int, int]:
+        """Return the first and the last node that the fault names under a key; one NPU at a time."""
         node = getattr(self._fault, key)
         if isinstance(node, int):
-            return node
+            return node, node
         try:
-            return self._names.node(node)
+            return self._names.stretch(node) if key == "switch" else (self._names.node(node),) * 2
         except ValueError as error:
             raise ConfigError(f"{self._where} {key}: {error}") from None
 

@@ -51,7 +51,9 @@ class LinkClass(Row):
     kmin_bytes = word("bytes", "queue of the sending port above which packets are marked with some probability")
     kmax_bytes = word("bytes", "queue from which every packet is marked")
     pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
-    special = word("flags", "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE (pdes/core/state.py)")
+    special = word(
+        "flags", "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE, CIRCUIT (core/state.py)"
+    )
 
 
 class Forwarding(Row):
@@ -205,7 +207,7 @@ class Change(Row):
     """A change of the schedule of faults (pdes/network/routing.py)."""
 
     begin_ps = word("time", "begin of the cell at which it takes effect")
-    kind = word("code", "CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE or CHANGE_ROUTES")
+    kind = word("code", "CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE, CHANGE_ROUTES or CHANGE_CIRCUIT")
     index = word("link", "own outgoing link; own NPU")
     value = word("code", "class of the link; `slow` of the NPU; number of the routing tables")
 
@@ -377,19 +379,30 @@ class PairPaths(
     draws = word("count", "random choices since the last pause")
 
 
-class Selective(Row, words=40):
+class Selective(Row, words=48):
     """Selective repeat, rows parallel to `qp` and `rxqp`: bit sets of sequence numbers, 32 bits per word."""
 
     # bit `seq mod 512` is in word (seq mod 512) >> 5 at place seq & 31: packet 70 is bit 6 of word 2
     seen = word("flags", "packets that have arrived", many=16)
     lost = word("flags", "sender: packets to send again", many=16)
     lost_packets = word("count", "number of packets to send again")
-    highest = word("sequence", "sender: highest packet that has arrived")
+    highest = word("sequence", "highest packet that has arrived; at a receiver that coalesces acknowledgements, too")
     checked = word("sequence", "sender: first packet not yet checked for loss")
     head_message = word("message", "receiver: list of messages whose last packet is here, by number, -1 none")
+    unanswered_bytes = word(
+        "bytes", "receiver: data since its last acknowledgement, where these are coalesced", bits=32, rest="same"
+    )
+    wants_answer = word(
+        "flag",
+        "receiver: an acknowledgement is wanted once all packets up to the highest have arrived",
+        bits=32,
+        rest="same",
+    )
     seen_packets = word("count", "sender: number of packets after `una` that have arrived")
     recovery_seq = word("sequence", "sender: SLEEK's recovery ends when all packets before this one have arrived")
     resent_seq = word("sequence", "sender: first packet that SLEEK's recovery has not sent again")
+    probe_ps = word("time", "sender: time of SLEEK's next probe, 0 none")
+    probed_ps = word("time", "sender: time of the last probe that has no answer, 0 none")
 
 
 class SendCredit(Row, words=4):
@@ -463,10 +476,10 @@ class PendingRequest(Row, words=8):
 class LaterMessage(Row):
     """A row of `msg` for a message that an NPU acts on later (pdes/npu/endpoints.py)."""
 
-    payload_bytes = word("bytes", "payload of the message")
+    payload_bytes = word("bytes", "payload of the message; of a notification, word 2 of the marked packet")
     tag = word("packed", "packet word 3")
     connection = word("queue_pair", "connection that carries it")
-    w1 = word("packed", "word 1 of its last packet, where its receiver acts on it later")
+    w1 = word("packed", "word 1 of its last packet, where its receiver acts on it later, or of the marked one")
     later = word("message", "next of its list, -1 none")
     ref = word("waiter", "as in Message")
     due = word("packed", "time of the action, ps << 1")
