@@ -9,7 +9,6 @@ from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings, SharedB
 from nadi.pdes.core import Graph, ImpossibleRunError, Int32, Int64, Record, Rows, packet
 from nadi.pdes.core.jit import aligned, rows_of, zeros
 from nadi.pdes.core.rows.network import (
-    ClassMarks,
     Gate,
     GateDetails,
     LinkSample,
@@ -18,6 +17,7 @@ from nadi.pdes.core.rows.network import (
     SwitchBuffer,
     VirtualLane,
 )
+from nadi.pdes.core.rows.run import ClassMarks
 from nadi.pdes.network import lane_credits, port_queues
 from nadi.pdes.network.credit_switch import QUEUES_OF_CONTROL
 from nadi.pdes.network.framing import domain_switches

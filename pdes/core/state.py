@@ -36,7 +36,7 @@ from nadi.pdes.core.rows import (
     network,
     npu,
 )
-from nadi.pdes.core.rows.run import Constants, ControlParameters, Counters, Hooks, Scalars
+from nadi.pdes.core.rows.run import ClassMarks, Constants, ControlParameters, Counters, Hooks, Scalars
 
 Int64 = Annotated[np.ndarray, np.int64]
 Int32 = Annotated[np.ndarray, np.int32]
@@ -77,15 +77,8 @@ FLOWLETS = 1024  # flows that a switch distinguishes by a hash
 # Events that congestion control handles (pdes/nic/congestion).
 CC_START, CC_SENT, CC_ACK, CC_CNP, CC_LOSS = range(5)
 LOSS_NAK, LOSS_TIMEOUT, LOSS_TRIMMED = range(3)
-(
-    CREDIT_BEGIN,
-    CREDIT_SPEND,
-    CREDIT_HEAR,
-    CREDIT_CONTROL,
-    CREDIT_RECEIVE,
-    CREDIT_PACE,
-    CREDIT_REQUEST,
-) = range(7)  # operations of the hook of credits (pdes/nic/receiver_credits.py)
+# Operations of the hook of credits (pdes/nic/receiver_credits.py).
+CREDIT_BEGIN, CREDIT_SPEND, CREDIT_HEAR, CREDIT_CONTROL, CREDIT_RECEIVE, CREDIT_PACE, CREDIT_REQUEST = range(7)
 
 TELEMETRY_CLASS_SHIFT = 46
 TELEMETRY_QUEUE_SHIFT = 34
@@ -253,7 +246,7 @@ class Net(NamedTuple):
     # where there are credits: virtual lanes of each link, then the two queues of control of its port
     lane: Annotated[np.recarray, network.VirtualLane, RowsOf.LINK, Each("queues")]
     lane_weight: Annotated[Int64, BUILT]  # in a turn: [virtual lanes] bytes; [data classes] as the discipline means it
-    class_marks: Annotated[np.recarray, network.ClassMarks, BUILT]  # [data classes] where marks differ by class
+    class_marks: Annotated[np.recarray, ClassMarks, BUILT]  # [data classes] where marks differ by class
     group_class: Annotated[Int8, BUILT]  # [groups] data class of the messages of each
     p2p_class: Annotated[Int8, BUILT]  # [own NPUs] data class of the point-to-point messages that each sends
     pool: Annotated[np.recarray, network.SwitchBuffer, RowsOf.NODE]

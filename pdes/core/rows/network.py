@@ -155,15 +155,6 @@ class SwitchBuffer(Row, words=8):
     trimmed_a_turn = word("count", "trimmed packets that a port sends per data packet while both wait", bits=32)
 
 
-class ClassMarks(Row, words=4):
-    """Marking thresholds of a data class, at 25 Gb/s, where they differ by class."""
-
-    kmin_bytes = word("bytes", "queue of the class above which packets are marked with some probability")
-    kmax_bytes = word("bytes", "queue from which every packet is marked")
-    pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
-    is_own = word("flag", "the class has thresholds of its own; others have those of the link")
-
-
 class PortTies(Row, words=2):
     """Ties at an output port of a switch: packets for it that arrive at one time."""
 

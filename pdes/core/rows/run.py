@@ -203,6 +203,15 @@ class Constants(
     high_limit_bytes = word("bytes", "bytes of high priority after which waiting low priority has a turn")
 
 
+class ClassMarks(Row, words=4):
+    """Marking thresholds of a data class, at 25 Gb/s, where they differ by class."""
+
+    kmin_bytes = word("bytes", "queue of the class above which packets are marked with some probability")
+    kmax_bytes = word("bytes", "queue from which every packet is marked")
+    pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
+    is_own = word("flag", "the class has thresholds of its own; others have those of the link")
+
+
 class ControlParameters(Row, words=16):
     """Parameters of the run's congestion control; each file of pdes/nic/congestion declares its own."""
 
