@@ -26,7 +26,7 @@ NUMBERED = {
     WordKind.QUEUE_PAIR: "pair",
     WordKind.MESSAGE: "message",
 }
-GATE_QUEUES = 5
+GATE_QUEUES = s.TRIMMED + 1
 NODE_SHIFT = 40  # of the NPU in an instance's key
 LANE_MASK = (1 << s.REF_LANE) - 1
 

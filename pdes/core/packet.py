@@ -91,9 +91,9 @@ job_of = bits(20)  # number of the job
 sender_pair = bits(24, 24)  # the sender's queue pair
 entropy = bits(ENTROPY_SHIFT, ENTROPY_MASK.bit_length())  # of the path
 detour_column = bits(ENTROPY_SHIFT, COLUMN_BITS)  # home of the detour, where a switch has decided on one
-paused_class = bits(1, 1)  # data class
+paused_class = bits(1, 3)  # data class
 asks_to_pause = bits(0, 1)  # PAUSE or RESUME
-logged_link = bits(2)  # link of the fabric that must stop, or may send again
+logged_link = bits(4)  # link of the fabric that must stop, or may send again
 # Fields of word 3.
 tag_group = bits(GROUP_SHIFT)
 tag_seq = bits(SEQ_SHIFT, 20)  # number of the collective within its group
@@ -166,7 +166,7 @@ def logged_pause(link, word2):
         link: Number in the fabric of the link that must stop or may send.
         word2: Word 2 of the pause frame.
     """
-    return link << 2 | word2
+    return link << 4 | word2
 
 
 @inline

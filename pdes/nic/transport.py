@@ -40,6 +40,22 @@ def has_own_pair(net, src, connection):
 
 
 @inline
+def class_of_connection(net, node, connection):
+    """Return the data class of messages of a connection.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the sending NPU in the LP.
+        connection: Connection of the messages (pdes.core.packet), which names their group.
+    """
+    group = connection & ((1 << packet.CONNECTION_SHIFT) - 1)
+    if group == packet.P2P:
+        return np.int64(net.p2p_class[node])
+    # requests to send and their answers belong to no group of the run
+    return np.int64(net.group_class[group]) if group < net.group_class.shape[0] else np.int64(0)
+
+
+@inline
 def queue_pair(net, npus, qps, node, dst, connection, tag):
     """Return the row of NPU `node`'s queue pair to NPU `dst` for a message, new at first use.
 
@@ -66,8 +82,7 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
     clear_row(qps.qp, pair)
     qp.head_message = qp.tail_message = qp.current_message = -1
     qp.deadline_ps = state.INF  # nothing is sent yet that could time out
-    is_p2p = connection & ((1 << packet.CONNECTION_SHIFT) - 1) == packet.P2P
-    qp.w1 = packet.header(dst, src, 0, 0) | (net.const.p2p_class if is_p2p else 0) << packet.DATA_CLASS_SHIFT
+    qp.w1 = packet.header(dst, src, 0, 0) | class_of_connection(net, node, connection) << packet.DATA_CLASS_SHIFT
     path = path_of(net, src, dst, within_job(net, connection))
     path = mix2(path, tag) if is_of_message else np.int64(path)
     qp.w2 = packet.path_word(pair, path)

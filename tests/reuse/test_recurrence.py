@@ -93,6 +93,31 @@ def test_micro_batches_with_buffers_and_congestion_control(name):
     assert periods <= found.reuse["repeated_periods"] <= 24 * (periods > 0)
 
 
+PLANES = "multi-plane:npus=16,planes=8,nics_per_leaf=4,gpus_per_host=8,spines=4"
+MRC = {
+    **SHARED,
+    "pfc": False,
+    "trimming": True,
+    "ecn_kmin": "3400B",
+    "ecn_kmax": "13600B",
+    "ecn_pmax": 1.0,
+    "entropy": "mrc",
+    "paths": 64,
+    "nic_ports": "all",
+    "congestion_control": "nscc",
+    "rto": "50us",  # less than a micro-batch takes: a timer that waits is part of the state
+}
+
+
+@pytest.mark.parametrize(
+    "network", [{}, {"congestion_control": "dctcp"}, {"entropy": "reps"}, {"entropy": "oblivious"}]
+)
+def test_micro_batches_on_planes(network):
+    """Turns of paths, penalties, windows and delays begin anew after a pause, so each micro-batch is like the first."""
+    found = both(*on_leaves(pipeline(24), PLANES), settings_with(**MRC | network))
+    assert 15 <= found.reuse["repeated_periods"] <= 24
+
+
 def oversubscribed(**network):
     """Return what `both` takes of a pipeline whose messages share two cables of one spine."""
     graph, program = on_leaves(pipeline(24), OVERSUBSCRIBED)
