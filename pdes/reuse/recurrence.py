@@ -51,8 +51,6 @@ def may_recur(sim: Simulation) -> bool:
         and settings.fidelity.model.has_packets
         and settings.flow_groups is None
         and "telemetry" not in settings.congestion_control.signals  # which names times and bytes since the begin
-        and not settings.receiver_credits  # pacers of receivers are not among the state
-        and not settings.sleek  # nor is how far a recovery has come
         and settings.faults.never_change
         and settings.queue_pairs == "pair"
         and not settings.load_balancing.remembers

@@ -291,7 +291,9 @@ def words_at_rest(
         chooses |= bool((world.qps.penalty < 0).any())  # a path is out of use, and waits for its next probe
         recent, chosen = _path_words(world, paths, moment_ps, forgotten_ps)
         which = np.intersect1d(which, recent)  # others start anew with their next packet
-    if is_open.any() or is_missing.any() or chooses:
+    # the lists of a pacer that still grants credit are not in the state
+    grants = net.hooks.credits != 0 and _plain(world.npus.pacer)["is_set"].any()
+    if is_open.any() or is_missing.any() or chooses or grants:
         return None
     found: dict[Rest, list[Any]] = {rest: [] for rest in Rest}
     for each, words in _resting():

@@ -70,6 +70,8 @@ def test_micro_batches_of_a_pipeline(tag_by_turn):
     assert found.simulated_hops < 0.7 * found.counters["packet_hops"]
 
 
+DROPPING = SHARED | {"buffer": "300kB", "pfc": False}
+TRIMMING = DROPPING | {"trimming": True, "delivery": "rud"}
 # Buffers, marks, rates and windows belong to the state, but for telemetry, which names times and bytes since the begin.
 CONTROLLED = {
     "shared buffers": (SHARED, 15),
@@ -77,7 +79,9 @@ CONTROLLED = {
     "dcqcn": (SHARED | {"congestion_control": "dcqcn"}, 15),
     "timely": ({"congestion_control": "timely"}, 15),
     "swift": ({"congestion_control": "swift"}, 10),
-    "drops": (SHARED | {"buffer": "300kB", "pfc": False}, 15),
+    "drops": (DROPPING, 15),
+    "receiver credits": (TRIMMING | {"receiver_credits": True, "oversubscription": 2.0, "ack_every": "16KiB"}, 10),
+    "sleek": (DROPPING | {"delivery": "rud", "sleek": True}, 10),
     "hpcc": (SHARED | {"congestion_control": "hpcc"}, 0),
 }
 
