@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from nadi.pdes.construction.schedule import fastest_psb, link_changes, slowest
 from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings
 from nadi.pdes.core import Bools, Graph, ImpossibleRunError, Int64, Rows, packet, state as s
-from nadi.pdes.core.declared import distinct_rows
 from nadi.pdes.core.jit import rows_of
 from nadi.pdes.core.rows.network import (
     LinkClass,
@@ -144,8 +143,26 @@ class Fabric:
                 rows.kmin_bytes[own], rows.kmax_bytes[own] = kmin_bytes, kmax_bytes
                 rows.pmax[own] = int(pmax * 2**32)
         words = rows[: len(seen_bytes)].view(np.int64).reshape(-1, LinkClass.words)
-        first, number = distinct_rows(words)
+        first, number = _distinct_rows(words)
         return words[first].reshape(-1).view(LinkClass.dtype).view(np.recarray), number
+
+
+def _distinct_rows(words: Int64) -> tuple[Int64, Int64]:
+    """Return the first place of each distinct row of `words`, int64[n, columns], in ascending order, and each's number.
+
+    Sorts a column at a time, of those that are not equal throughout: ten times faster than to sort rows.
+    """
+    number, most = np.zeros(len(words), np.int64), 1
+    for column in words.T:
+        if len(column) and np.any(column != column[0]):
+            values, place = np.unique(column, return_inverse=True)
+            if most * len(values) > 1 << 62:
+                kinds, number = np.unique(number, return_inverse=True)
+                most = len(kinds)
+            number = number * len(values) + place
+            most *= len(values)
+    _, first, number = np.unique(number, return_index=True, return_inverse=True)
+    return first, number
 
 
 def at_tiers(graph: Graph, settings: Settings, key: str) -> NDArray[np.number[Any]]:
