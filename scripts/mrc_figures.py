@@ -30,6 +30,8 @@ MRC = {  # lossy, trimming, sprayed over all ports; the retransmission timeout i
     "congestion": {"target_qdelay_rtts": 0.75},
     "entropy": "mrc",
     "paths": 256,
+    "load_balancing": "entropy",  # source routes: an entropy names plane and spine (P1, 2.4)
+    "window": "2MB",  # MPR of 512 packets, the most that a queue pair has here; mrc.h's example is 1,024
     "nic_ports": "all",
     "delivery": "rud",
     "queue_pairs": "message",

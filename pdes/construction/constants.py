@@ -115,9 +115,13 @@ def reorder_packets(settings: Settings, window: int) -> int:
     """
     if settings.reorder_packets:
         return settings.reorder_packets
-    # rules that look for broken paths need losses before the timeout: half a window fills about half a round trip,
-    # which is more than paths without long queues differ
-    return max(1, window // 2) if settings.entropy.probes else 2 * s.SELECTIVE_PACKETS
+    # Rules that look for broken paths need losses before the timeout. A window fills about a round trip, which is as
+    # long as the queue from which switches trim (Ultra Ethernet 1.0.2, page 460), so what arrives at all is not much
+    # later. Where a window counts from the first unacknowledged packet, no more than the rest of it arrives behind one
+    # that is lost, so half of it must do.
+    if settings.entropy.probes:
+        return window if settings.by_flight else max(1, window // 2)
+    return 2 * s.SELECTIVE_PACKETS
 
 
 def _set_transport(const: Record, graph: Graph, settings: Settings) -> None:

@@ -30,6 +30,16 @@ def salt_of(seed, node):
 
 
 @inline
+def choose_of(routes, node, count, word2):
+    """Return one of `count` numbers from 0 on for a packet at a node of `routes`, by a hash of the entropy in word2."""
+    # the salt is the switch's own: with one hash for all, a second tier would repeat the choice of the first, and
+    # some of its links would get nothing (hash polarisation)
+    h = mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1))
+    # h is below 2^32, so (h x count) >> 32 is below count: a fair choice without a division
+    return (h * count) >> 32
+
+
+@inline
 def choose(routes, cell, node, word2):
     """Return one link of a cell (port set) of a node, by a hash of the packet's entropy in word 2 (ECMP).
 
@@ -42,11 +52,7 @@ def choose(routes, cell, node, word2):
     first = np.int64(cell) & SET_MASK
     count = np.int64(cell) >> SET_SHIFT
     if count > 1:
-        # the salt is the switch's own: with one hash for all, a second tier would repeat the choice of the first, and
-        # some of its links would get nothing (hash polarisation)
-        h = mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1))
-        # h is below 2^32, so (h x count) >> 32 is below count: a fair choice without a division
-        first = np.int64(routes.link[first + ((h * count) >> 32)])
+        first = np.int64(routes.link[first + choose_of(routes, node, count, word2)])
     return routes.node[node].first_link + first
 
 
@@ -328,7 +334,7 @@ def port_of_several(world_address, node, dst, word2):
     # consecutive connections, and the other three. Ports that are no NICs of one NPU are chosen by a hash.
     pick = entropy(word2) % total
     if net.const.several_nics == 0:
-        pick = (mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1)) * total) >> 32
+        pick = choose_of(routes, node, total, word2)
     link = np.int64(net.out_ptr[node])
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
         if hops_by(net, routes, out, dst) == best:

@@ -7,6 +7,7 @@ import pytest
 
 from nadi.pdes import LinkFault, Settings, build_world, run
 from nadi.pdes.construction.settings import SharedBuffer
+from nadi.pdes.network.balancing import balancing
 from nadi.pdes.nic import congestion
 from nadi.pdes.nic.entropy import FIXED, entropy_rule, names
 from nadi.topologies.graph_builder import GraphBuilder
@@ -33,7 +34,7 @@ def planes(count=PLANES):
 
 
 def chosen(rule, **more):
-    return Settings(entropy=entropy_rule(rule), paths=16, nic_ports="all", **more)
+    return Settings(**{"entropy": entropy_rule(rule), "paths": 16, "nic_ports": "all"} | more)
 
 
 def simulated(graph, sent, settings, owner=None, **how):
@@ -53,6 +54,43 @@ def test_a_message_over_all_ports_takes_their_rates_together(count):
     expected = (packets - 1) * nic_ps + 2 * (port_ps + DELAY_PS)
     assert abs(results.finish_time_ps - expected) <= packets
     assert set(port_bytes(planes(count), results, 0)) == {packets * wire // count}
+
+
+@pytest.mark.parametrize("rule", ["oblivious", "mrc"])
+def test_acknowledgements_leave_all_ports_busy(rule):
+    """Two messages against each other take the rate of all ports, of which acknowledgements take their bytes."""
+    packets, wire, ack = 640, 4096 + 82, 86
+    graph = planes()
+    sent = sc.messages([0, 5], [5, 0], packets * 4096)
+    results = simulated(graph, sent, chosen(rule, window_bytes=1_000_000))
+    at_full_rate = packets * (wire + ack) * 80 / PLANES
+    idle_ps = 4 * (wire * 80 + DELAY_PS)
+    assert abs(results.finish_time_ps / (at_full_rate + idle_ps) - 1) < 0.02
+
+
+def test_entropies_that_name_links_load_all_of_them_alike():
+    """Of 256 packets to the other leaf each of 4 x 4 uplinks of a leaf carries 16, which a hash does not give."""
+    graph = planes()
+    sent = sc.messages([0], [5], 256 * 4096)
+    uplink = (graph.link_src >= NPUS) & (graph.link_dst >= NPUS + PLANES * LEAVES)
+    uplink &= (graph.link_src - NPUS) % LEAVES == 0
+    bytes_by = {}
+    for rule in ("entropy", "ecmp"):
+        settings = chosen("oblivious", load_balancing=balancing(rule), paths=64)
+        bytes_by[rule] = simulated(graph, sent, settings).links["tx_bytes"][uplink]
+    assert len(bytes_by["entropy"]) == PLANES * SPINES
+    assert set(bytes_by["entropy"]) == {16 * (4096 + 82)}
+    assert bytes_by["ecmp"].max() > 1.5 * bytes_by["ecmp"].mean()
+
+
+def test_pauses_reach_a_nic_of_several_ports_in_time():
+    """What its ports have stored when a pause arrives has headroom at the switch."""
+    graph = planes()
+    sent = sc.messages(np.arange(1, NPUS), [0] * (NPUS - 1), 500_000)
+    pausing = SharedBuffer(pfc=True, buffer_bytes=1_200_000, pfc_alpha=0.1, ecn_kmin_bytes=10**7, ecn_kmax_bytes=10**8)
+    results = simulated(graph, sent, chosen("oblivious", switch=pausing, window_bytes=2_000_000))
+    assert results.counters["pause_frames"] > 0
+    assert results.counters["dropped_packets"] == results.counters["retransmitted_packets"] == 0
 
 
 @pytest.mark.parametrize("rule", RULES)
