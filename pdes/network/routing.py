@@ -20,6 +20,7 @@ from nadi.pdes.network.port_queues import set_pause
 DIM_RING, DIM_TABLE = 0, 1  # modes of a dimension at a node; in all other modes there is one way
 SET_SHIFT = 22  # position of the number of links in a cell
 SET_MASK = (1 << SET_SHIFT) - 1
+FIRST_PORT, PORT_BY_HASH = 1, 2  # places in `pdes.construction.constants.PORT_RULES`
 UNREACHABLE = 127  # hops to an unreachable home: the maximum of int8
 
 
@@ -333,7 +334,12 @@ def port_of_several(world_address, node, dst, word2):
     # Example: two NICs with shares 1 and 3: entropies 0 to 3 give picks 0 to 3, so the first NIC gets one of four
     # consecutive connections, and the other three. Ports that are no NICs of one NPU are chosen by a hash.
     pick = entropy(word2) % total
-    if net.const.several_nics == 0:
+    if net.const.port_rule == FIRST_PORT:
+        pick = 0
+    elif net.const.port_rule == PORT_BY_HASH:
+        # without the salt, so that acknowledgements come back by the same plane
+        pick = (mix(entropy(word2) * 0x9E3779B1) * total) >> 32
+    elif net.const.several_nics == 0:
         pick = choose_of(routes, node, total, word2)
     link = np.int64(net.out_ptr[node])
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):

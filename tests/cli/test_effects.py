@@ -90,6 +90,7 @@ VALUES = {
     "network.trimmed_size": "64B",
     "network.tiers": {"leaf": {"buffer": "200KiB"}},
     "network.paths": 4,
+    "network.denied_paths": ["path 1"],
     "network.nic_ports": "all",
     "network.selective_repeat": True,
     "network.reorder": 1,
