@@ -184,7 +184,7 @@ def test_a_queue_pair_on_one_port_moves_when_its_plane_is_found_dead():
 
 @pytest.mark.parametrize("rule", ["one", "first", "hash"])
 def test_a_rule_names_the_plane_of_a_queue_pair(rule):
-    """Of messages to seven receivers, `first` takes plane 0 alone, as DeepEP's queue pairs did; acknowledgements follow."""
+    """With `first` messages to seven receivers take plane 0 alone, as DeepEP's did; so do acknowledgements."""
     graph = planes()
     sent = sc.messages([0] * 7, np.arange(1, 8), 100_000)
     results = simulated(graph, sent, Settings(nic_ports=rule))
