@@ -258,7 +258,9 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     flowlet_gap: Annotated[values.Time, needs(when.FLOWLETS)] = _engine("flowlet_gap")
     entropy: Annotated[str, values.ENTROPY] = _engine("entropy")
     paths: Annotated[values.Paths, needs(when.SPREAD)] = _engine("paths")
-    denied_paths: Annotated[tuple[str, ...], needs(when.DENYING)] = _engine("denied_paths", max_length=MAX_DENIED)
+    denied_paths: Annotated[tuple[str, ...] | None, needs(when.DENYING)] = _engine_if(
+        "denied_paths", min_length=1, max_length=MAX_DENIED
+    )
     nic_ports: Annotated[Literal["one", "first", "hash", "all"], needs(when.ALL_PORTS)] = _engine("nic_ports")
     selective_repeat: values.ChoiceOrAuto = _engine("selective_repeat")
     reorder: Annotated[values.PacketsOrAuto, needs(when.SELECTIVE)] = _engine("reorder")

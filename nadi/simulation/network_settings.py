@@ -65,7 +65,7 @@ def network_settings(
         "logged_pauses": LOGGED_PAUSES,
     }
     with _naming("denied_paths"):
-        is_of_spine = any(spine >= 0 for _, spine, _ in wire.entropy.denied_of(network.denied_paths))
+        is_of_spine = any(spine >= 0 for _, spine, _ in wire.entropy.denied_of(network.denied_paths or ()))
     if is_of_spine and network.load_balancing != "entropy":
         raise ConfigError('[network] denied_paths: names spines; expected load_balancing = "entropy"')
     if network.nic_ports == "all" and network.switch == "credits":
