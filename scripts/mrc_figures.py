@@ -191,10 +191,10 @@ def flap() -> Iterator[Figure]:
         for at in range(begin, end, 200)
     ]
     run = simulate(topology, flows, MRC | {"queue_pairs": "pair"}, faults)
-    ends_us = [time / 1e6 for time in run.flows["finish_ps"].to_pylist()]
+    done = [(flow["finish_ps"] / 1e6, flow["bytes"]) for flow in run.flows.to_pylist()]
     spans = {"before": (100, begin), "meanwhile": (begin, end), "the first ms after": (end, end + 1000)}
     rates = {
-        name: sum(low <= time < high for time in ends_us) * size * 8e-3 / (high - low) / 4
+        name: sum(each for time, each in done if low <= time < high) * 8e-3 / (high - low) / 4
         for name, (low, high) in spans.items()
     }
     text = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items()) + " Gb/s"
