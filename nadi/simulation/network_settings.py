@@ -72,6 +72,10 @@ def network_settings(
         "queue_samples": QUEUE_SAMPLES,
         "logged_pauses": LOGGED_PAUSES,
     }
+    with _naming("denied_paths"):
+        is_of_spine = any(spine >= 0 for _, spine, _ in wire.entropy.denied_of(network.denied_paths or ()))
+    if is_of_spine and network.load_balancing != "entropy":
+        raise ConfigError('[network] denied_paths: names spines; expected load_balancing = "entropy"')
     if network.nic_ports == "all" and network.switch == "credits":
         raise ConfigError('[network] nic_ports: found "all" with switch = "credits"; expected "one"')
     if not model.has_packets:

@@ -34,6 +34,7 @@ LEAVES = "leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=500ns
 WIDE = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=3,rate=100Gbps,delay=500ns"
 SHARED_LEAVES = "rail-fat-tree:npus=16,gpus_per_host=4,rails=1,hosts_per_unit=2,spines=2,rate=100Gbps"
 SERVERS = "rail-fat-tree:npus=8,gpus_per_host=2,hosts_per_unit=2,spines=2"
+PLANES = "multi-plane:npus=8,planes=4,nics_per_leaf=4,spines=3,rate=400Gbps,delay=500ns"
 RAILS = "rail-optimised:npus=8,gpus_per_host=4,hosts_per_rail_leaf=1,spines=2,rate=100Gbps"
 LOSSY = {"queue_limit_bytes": 1300, "rto_ps": 9_000_000, "max_retries": 1000}
 US = 10**6
@@ -638,6 +639,19 @@ def runs():
         "shared buffer, cut through": partial(switched, cut_through=True, p2p_class=1, queue_samples=16),
         "flits in NVSwitches": partial(algorithm, "nccl:algo=tree,channels=2", spec=RAILS, nvlink_framing=True),
     }
+    for rule in set(pdes.wire.entropy.names()) - {"fixed"}:
+        found[f"entropy {rule}, four ports"] = partial(
+            controlled,
+            "nscc",
+            DROPPING | {"trimming": True, "ecn_kmin_bytes": 1000, "ecn_kmax_bytes": 4000},
+            build(PLANES),
+            entropy=pdes.wire.entropy.entropy_rule(rule),
+            paths=16,
+            nic_ports="all",
+            load_balancing=pdes.balancing.balancing("entropy"),
+            delivery="rud",
+            **RESENT,
+        )
     for rule in pdes.balancing.names():
         out_of_order = UNORDERED if rule in {"spray", "adaptive"} else {}
         found[f"{rule}, output queues"] = partial(balanced, rule, **out_of_order)
