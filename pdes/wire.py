@@ -12,7 +12,7 @@ from nadi.pdes.construction.fabric import (
     window_packets,
 )
 from nadi.pdes.construction.settings import CreditSwitch, TierBuffer
-from nadi.pdes.core.packet import MAX_WIRE_BYTES, SHARE_UNITS
+from nadi.pdes.core.packet import MAX_DATA_CLASSES, MAX_WIRE_BYTES, SHARE_UNITS
 from nadi.pdes.core.state import MAX_PATHS, MAX_SET, SELECTIVE_PACKETS
 from nadi.pdes.network import detours
 from nadi.pdes.network.framing import (

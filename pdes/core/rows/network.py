@@ -51,7 +51,9 @@ class LinkClass(Row):
     kmin_bytes = word("bytes", "queue of the sending port above which packets are marked with some probability")
     kmax_bytes = word("bytes", "queue from which every packet is marked")
     pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
-    special = word("flags", "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE (pdes/core/state.py)")
+    special = word(
+        "flags", "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE, RISES (pdes/core/state.py)"
+    )
 
 
 class Forwarding(Row):
