@@ -148,8 +148,8 @@ class Routes(NamedTuple):
     # detours (pdes/network/detours): groups of switches, and homes over which packets may go, as columns
     group: Annotated[Int32, BUILT]  # [nodes] group of a switch, -1 none
     column_group: Annotated[Int32, BUILT]  # [homes of the fabric] group of each home
-    detour: Annotated[Int32, BUILT]  # columns of the homes over which detours may lead, by group
-    own_homes: Annotated[Int32, BUILT]  # [nodes * 2] first and last + 1 entry of `detour` of the switch's own group
+    detour: Annotated[Int32, BUILT]  # columns of the homes over which detours may lead, by what paths join, and group
+    own_homes: Annotated[Int32, BUILT]  # [nodes * 4] first and last + 1 entry of `detour`: own group, all joined
     near_ptr: Annotated[Int32, BUILT]  # [nodes + 1] entries of `near` of each switch
     near: Annotated[Int32, BUILT]  # for each link to another group, the column of a home of that group
     switch_row: Annotated[Int64, BUILT]  # [nodes] offset of the switch in `switch_hops`

@@ -87,7 +87,7 @@ def is_alone(routes, node):
         routes: Routing state of the LP (`Routes`).
         node: Number of the switch in the LP.
     """
-    return routes.own_homes[2 * node + 1] - routes.own_homes[2 * node] == 1
+    return routes.own_homes[4 * node + 1] - routes.own_homes[4 * node] == 1
 
 
 @inline
@@ -147,15 +147,15 @@ def any_column(net, routes, node, word1, now_ps):
         word1: Word 1 of the packet (pdes/core/packet.py).
         now_ps: Current time in ps.
     """
-    first = np.int64(routes.own_homes[2 * node])
-    last = np.int64(routes.own_homes[2 * node + 1])
-    if is_of_npu(net, routes, node, destination(word1)):
-        return np.int64(routes.detour[first + draw(net, routes, node, last - first, now_ps)])
-    others = routes.detour.shape[0] - (last - first)
-    if others == 0:
-        return np.int64(-1)
     # homes are in the order of their groups, so that those of the own group are one stretch
-    which = draw(net, routes, node, others, now_ps)
+    first, last = np.int64(routes.own_homes[4 * node]), np.int64(routes.own_homes[4 * node + 1])
+    begin, end = np.int64(routes.own_homes[4 * node + 2]), np.int64(routes.own_homes[4 * node + 3])
+    if last > first and is_of_npu(net, routes, node, destination(word1)):
+        return np.int64(routes.detour[first + draw(net, routes, node, last - first, now_ps)])
+    others = end - begin - (last - first)
+    if others <= 0:
+        return np.int64(-1)
+    which = begin + draw(net, routes, node, others, now_ps)
     if which >= first:
         which += last - first
     return np.int64(routes.detour[which])
