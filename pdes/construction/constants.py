@@ -128,6 +128,7 @@ def _set_transport(const: Record, graph: Graph, settings: Settings) -> None:
     const.carries_send_time = "rtt" in settings.congestion_control.signals
     const.reorder_packets = reorder_packets(settings, int(const.window_packets))
     const.probes = settings.entropy.probes
+    const.extends_transport = settings.selective_repeat or settings.receiver_credits or bool(settings.entropy.act)
     const.by_flight, const.sleek = settings.by_flight, settings.sleek
     if settings.receiver_credits:
         const.credit_window_bytes = credit_window_bytes(graph, settings)
@@ -271,7 +272,7 @@ def _of_senders(settings: Settings, control: congestion.Control, *, has_nics: bo
         ("selective_receiver", settings.selective_repeat, selective_receiver.receive),
         ("paths", settings.entropy.act, paths.steer),
         ("entropy", settings.entropy.act, settings.entropy.act),
-        ("nic_send", has_nics and settings.spreads_ports, several_ports.nic_send),
+        ("nic_send", (has_nics and settings.spreads_ports) or settings.credits, several_ports.nic_send),
     ]
 
 

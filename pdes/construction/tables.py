@@ -353,18 +353,23 @@ def credit_pacers(part: Part, graph: Graph, settings: Settings) -> Rows:
     return pacers
 
 
-def nic_ports(part: Part, layout: Layout) -> Rows:
-    """Return the rows of `NicPort` of an LP's ports: those of an NPU to ordinary switches are one NIC.
+def nic_ports(part: Part, layout: Layout, settings: Settings, *, has_nics: bool) -> Rows:
+    """Return the rows of `NicPort` of an LP's ports: those of an NPU to ordinary switches may be one NIC.
 
     Args:
         part: Nodes and links of the LP (`Part`).
         layout: Division of the fabric among LPs (`Layout`).
+        settings: Settings of the run.
+        has_nics: Whether some NPU has several ports to ordinary switches.
     """
+    is_joined = has_nics and settings.spreads_ports
+    if not is_joined and not settings.credits:
+        return rows_of(NicPort, 1)
     ports = part.links[: part.out_ptr[part.npus]]
     rows = rows_of(NicPort, len(ports), ports=1)
     rows.first[: len(ports)] = np.arange(len(ports))
     is_nic = layout.graph.node_kind[layout.graph.link_dst[ports]] != NVSWITCH_KIND
-    for npu in range(part.npus):
+    for npu in range(part.npus if is_joined else 0):
         own = np.arange(part.out_ptr[npu], part.out_ptr[npu + 1])
         own = own[is_nic[own]]
         # queue pairs of a NIC look at its ports as a range
@@ -393,7 +398,7 @@ def idle_npus(part: Part, npu_table: Rows, const: Record, layout: Layout, settin
     return s.Npus(
         npu=npu_table,
         port=rows_of(Port, part.out_ptr[part.npus]),
-        nic=nic_ports(part, layout) if const.several_nics and settings.spreads_ports else rows_of(NicPort, 1),
+        nic=nic_ports(part, layout, settings, has_nics=bool(const.several_nics)),
         heap=heap,
         token=rows_of(Tokens, part.npus * int(const.gated_dimensions)),
         system=rows_of(System, part.npus),

@@ -1,7 +1,8 @@
 """A packet is four int64 words.
 
 word 0  ps: when the receiving node may act on it (its last byte is in, or its header where the node cuts through)
-word 1  destination NPU | source NPU << 20 | bytes on the wire << 39 | flags << 55 | data class << 61
+word 1  destination NPU | source NPU << 20 | FLAG_CNP << 39 | bytes on the wire << 40 |
+        other flags << 56 | data class << 61
 word 2  sequence number, 24 bits | sender's queue pair << 24 | entropy of its path << 48 (15 bits); bit 63: the entropy
         is the state of a detour (pdes/network/detours/state.py)
 word 3  message tag: group << 44 | collective's number in the group << 24 | lane; point to point: P2P and the tag
@@ -24,7 +25,9 @@ MAX_SEQ = 1 << 20
 CALL_LANE = (1 << 22) - 1  # lane number that marks the tag of a call (pdes/npu/in_flight.py)
 MAX_WIRE_BYTES = 0xFFFF
 MAX_DATA_CLASSES = 8  # data classes of packets, which are virtual lanes of switches with credits
-BYTES_SHIFT, FLAGS_SHIFT, DATA_CLASS_SHIFT = 39, 55, 61  # of the fields of word 1; NPU numbers are below 2^19
+# Of the fields of word 1; NPU numbers are below 2^19. Bytes and flags begin at whole bytes, which kernels load alone;
+# the sixth flag has its place below the bytes.
+FLAGS_SHIFT, BYTES_SHIFT, DATA_CLASS_SHIFT = 39, 40, 61
 GROUP_SHIFT, SEQ_SHIFT = 44, 24  # of the group, and of the collective's number in it, in word 3
 P2P = (1 << 19) - 1  # group number of point-to-point messages
 CONNECTION_SHIFT = 19  # of the 6-bit number in a connection of two NPUs, group | number << CONNECTION_SHIFT (25 bits)
@@ -32,12 +35,13 @@ SHARES_SHIFT = 25  # of a connection's share of the line rate where messages are
 SHARE_UNITS = 1024
 CONTROL = P2P - 1  # group of the queue pairs for answers to requests (pdes/nic/rendezvous.py)
 
-FLAG_ACK = 1  # control packet: an acknowledgement, or with FLAG_CNP a congestion notification
-FLAG_LAST = 2
-FLAG_NAK = 4
-FLAG_MARK = 8  # congestion mark (ECN); on an acknowledgement, the mark of its packet
-FLAG_CNP = 16
-FLAG_TRIMMED = 32  # data trimmed to its header, which travels as control
+FLAG_CNP = 1
+FLAG_ACK = 1 << 17  # control packet: an acknowledgement, or with FLAG_CNP a congestion notification
+FLAG_LAST = 1 << 18
+FLAG_NAK = 1 << 19
+FLAG_MARK = 1 << 20  # congestion mark (ECN); on an acknowledgement, the mark of its packet
+FLAG_TRIMMED = 1 << 21  # data trimmed to its header, which travels as control
+FLAGS = FLAG_CNP | FLAG_ACK | FLAG_LAST | FLAG_NAK | FLAG_MARK | FLAG_TRIMMED
 FLAG_LAST_HOP = FLAG_NAK  # of a trimmed packet: the last switch trimmed it (Ultra Ethernet's TRIMMED_LASTHOP)
 PAUSE_FRAME = 0xFFFFF  # destination of a pause frame, which is for the other end of the link; word 2 is `pause_word`
 PAUSE, RESUME = 1, 0
@@ -53,9 +57,15 @@ COLUMN_BITS = 13  # of the home of a detour
 HALF_PSN = 1 << 23  # half the range of sequence numbers, the longest distance that orders two of them
 
 
-def bits(first_bit: int, count: int = 0) -> Callable[[Any], Any]:
-    """Return a function, also for kernels, that extracts `count` bits of a word from `first_bit` on (0 = the rest)."""
-    AT, MASK = first_bit, (1 << count) - 1 if count else -1
+def bits(first_bit: int, count: int = 0, mask: int = -1) -> Callable[[Any], Any]:
+    """Return a function, also for kernels, that extracts bits of a word from `first_bit` on.
+
+    Args:
+        first_bit: Position of the first bit.
+        count: Number of bits; 0 = those of `mask`.
+        mask: Bits that are kept, the first of which is at first_bit.
+    """
+    AT, MASK = first_bit, (1 << count) - 1 if count else mask
 
     @inline
     def part(word):
@@ -68,8 +78,8 @@ def bits(first_bit: int, count: int = 0) -> Callable[[Any], Any]:
 destination = bits(0, 20)  # NPU to which it goes
 source = bits(20, 19)  # NPU from which it comes
 wire_bytes = bits(BYTES_SHIFT, 16)  # headers and gaps included
-flags = bits(FLAGS_SHIFT, 6)  # FLAG_*
 data_class = bits(DATA_CLASS_SHIFT, 3)  # of data, below MAX_DATA_CLASSES; control packets have 0
+flags = bits(FLAGS_SHIFT, mask=FLAGS)  # FLAG_*
 # Fields of `Jobs.who`.
 rank_of = bits(0, 20)  # number within the job
 job_of = bits(20)  # number of the job

@@ -76,24 +76,18 @@ def forget(net, qps, pair):
 
 
 @inline
-def packet_word(net, qps, pair, seq, is_new, now_ps):
+def with_path(net, pair, word2, seq, kind, now_ps):
     """Return word 2 of packet `seq` of queue pair `pair`, which is sent now, with the entropy of its path.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
-        qps: Queue pairs, messages and flow records of the LP (`Qps`).
         pair: Row of the queue pair in `qps.qp`.
+        word2: Word 2 of the packet with its number.
         seq: Sequence number of the packet.
-        is_new: Whether the packet was never sent before.
+        kind: 1 if nothing is under way, 2 if the packet was sent before, else 0.
         now_ps: Current time in ps.
     """
-    qp = qps.qp[pair]
-    word2 = numbered(qp.w2, seq)
-    if net.hooks.paths != 0:
-        kind = np.int64(seq == qp.una) if is_new else np.int64(2)
-        value = call_hook(net.hooks.paths, net.const.address, PATH_SEND, pair, seq, kind, now_ps)
-        word2 = with_entropy(word2, value)
-    return word2
+    return with_entropy(word2, call_hook(net.hooks.paths, net.const.address, PATH_SEND, pair, seq, kind, now_ps))
 
 
 @inline
@@ -105,8 +99,6 @@ def path_to_probe(net, pair, now_ps):
         pair: Row of the queue pair in `qps.qp`.
         now_ps: Current time in ps.
     """
-    if net.const.probes == 0:
-        return np.int64(0)
     return call_hook(net.hooks.paths, net.const.address, PATH_TO_PROBE, pair, 0, 0, now_ps)
 
 

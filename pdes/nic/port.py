@@ -4,9 +4,9 @@ import numpy as np
 
 from nadi.pdes.core import algorithms, state
 from nadi.pdes.core.jit import call_hook, inline, outline
-from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, wire_bytes
+from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, numbered, wire_bytes
 from nadi.pdes.nic.control import echo_at
-from nadi.pdes.nic.paths import packet_word, path_to_probe, probe_words
+from nadi.pdes.nic.paths import path_to_probe, probe_words, with_path
 from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost, in_flight
 from nadi.pdes.nic.several_ports import paused_classes, port_busy_ps, send_from_port
 
@@ -293,12 +293,20 @@ def pass_turn(net, npus, qps, link, pair, is_due):
 def send_data(net, npus, qps, node, link, pair, now_ps):
     """Return words 1 to 3 of the next packet of the queue pair whose turn it is at a link; pass the turn on.
 
+    A probe of a path goes in place of data; then the turn stays with the queue pair.
+
     net: links of the LP; npus: NPUs and ports of the LP; qps: queue pairs of the LP; node: number of the NPU in the LP;
     link: outgoing link of the NPU; pair: row of the queue pair in `qps.qp`; now_ps: current time in ps.
     """
     port = npus.port[link]
     qp = qps.qp[pair]
-    again = net.hooks.selective_sender != 0 and has_lost(qps, pair)
+    # asked once: each packet of a run without such parts would pay for each question
+    is_extended = net.const.extends_transport == 1
+    if is_extended and net.const.probes == 1:
+        probe = path_to_probe(net, pair, now_ps)
+        if probe > 0:
+            return probe_words(net, qp, probe - 1)
+    again = is_extended and net.hooks.selective_sender != 0 and has_lost(qps, pair)
     if again:
         # with selective repeat, lost packets go before new ones
         lost = ask_sender(net, TAKE_LOST, pair, 0, 0, 0)
@@ -338,26 +346,15 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
         is_due = call_hook(net.hooks.pace, net.const.address, link, pair, now_ps, seq, size, flag) == 1
         if net.const.carries_send_time == 1 and flag & FLAG_LAST == 0:
             tag = echo_at(now_ps)
-    if net.hooks.credits != 0:
+    if is_extended and net.hooks.credits != 0:
         tag = spend_credit(net, node, pair, now_ps, size, flag, tag)
     pass_turn(net, npus, qps, link, pair, is_due)
     net.count.data_packets += 1
     net.count.sent_bytes += size
-    return filled_in(qp.w1, size, flag), packet_word(net, qps, pair, seq, fresh, now_ps), tag
-
-
-@inline
-def send_data_or_probe(net, npus, qps, node, link, pair, now_ps):
-    """Return words 1 to 3 as `send_data`, or of a probe of a path, after which the turn stays with the queue pair.
-
-    net: links of the LP; npus: NPUs and ports of the LP; qps: queue pairs of the LP; node: number of the NPU in the LP;
-    link: outgoing link of the NPU; pair: row of the queue pair in `qps.qp`; now_ps: current time in ps.
-    """
-    if net.hooks.paths != 0:
-        probe = path_to_probe(net, pair, now_ps)
-        if probe > 0:
-            return probe_words(net, qps.qp[pair], probe - 1)
-    return send_data(net, npus, qps, node, link, pair, now_ps)
+    word2 = numbered(qp.w2, seq)
+    if is_extended and net.hooks.paths != 0:
+        word2 = with_path(net, pair, word2, seq, seq == qp.una if fresh else 2, now_ps)
+    return filled_in(qp.w1, size, flag), word2, tag
 
 
 @inline
@@ -476,9 +473,9 @@ def transmit(net, npus, qps, node, link, now_ps):
             port.transit_bytes -= wire_bytes(word1)
             port.turn = 0
         else:
-            word1, word2, word3 = send_data_or_probe(net, npus, qps, node, link, first, now_ps)
+            word1, word2, word3 = send_data(net, npus, qps, node, link, first, now_ps)
             port.turn = 1
-        busy = send_from_port(net, npus, node, link, asked, now_ps, word1, word2, word3)
+        busy = send_from_port(net, node, link, asked, now_ps, word1, word2, word3)
         # nobody awaits the last byte and nothing is left to send: no event, since the next post tries the port
         if (
             port.sent_ref < 0

@@ -86,29 +86,27 @@ def paused_classes(net, npus, link):
 
 
 @inline
-def send_from_port(net, npus, node, link, asked_ps, now_ps, word1, word2, word3):
+def send_from_port(net, node, link, asked_ps, now_ps, word1, word2, word3):
     """Send a packet from a port that is idle, or from its NIC; return until when (ps) it is busy.
 
-    net: links of the LP; npus: NPUs and ports of the LP; node: number of the NPU in the LP; link: outgoing link of the
-    port; asked_ps: time in ps at which the packet came to the port; now_ps: current time in ps; word1, word2, word3:
-    words of the packet (pdes/core/packet.py).
+    net: links of the LP; node: number of the NPU in the LP; link: outgoing link of the port; asked_ps: time in ps at
+    which the packet came to the port; now_ps: current time in ps; word1, word2, word3: words of the packet
+    (pdes/core/packet.py).
     """
-    if is_nic(net, npus, link):
+    if net.hooks.nic_send != 0:
         return call_hook(net.hooks.nic_send, net.const.address, node, link, asked_ps, now_ps, word1, word2, word3)
-    if net.const.queues != 0:
-        spend(net, link, word1, now_ps)
     link_send(net, link, asked_ps, now_ps, word1, word2, word3)
     return net.tx[link].busy_ps
 
 
 @hook
 def nic_send(world_address, node, link, asked_ps, now_ps, word1, word2, word3):
-    """Send a packet by the port of the NIC that its entropy names; return until when (ps) the NIC is busy.
+    """Send a packet by the port of the NIC that its entropy names, or for its credits; return until when it is busy.
 
     Args:
         world_address: Address of the directory of the LP's `World`.
         node: Number of the NPU in the LP.
-        link: First port of the NIC.
+        link: The port, or the first of the NIC.
         asked_ps: Time in ps at which the packet came to the NIC.
         now_ps: Current time in ps.
         word1: Word 1 of the packet (pdes/core/packet.py).
@@ -117,10 +115,14 @@ def nic_send(world_address, node, link, asked_ps, now_ps, word1, word2, word3):
     """
     world = world_at(world_address)
     net = world.net
-    nic = world.npus.nic[link]
-    out = npu_route(net, node, destination(word1), word2)
+    has_several = is_nic(net, world.npus, link)
+    out = npu_route(net, node, destination(word1), word2) if has_several else np.int64(link)
+    if net.const.queues != 0:
+        spend(net, out, word1, now_ps)
     begin_ps = max(now_ps, net.tx[out].busy_ps)
     link_send(net, out, asked_ps, begin_ps, word1, word2, word3)
-    busy_ps = begin_ps + max(1, serialisation_ps(wire_bytes(word1), nic.ps_per_byte))
-    nic.busy_ps = busy_ps
-    return busy_ps
+    if not has_several:
+        return np.int64(net.tx[out].busy_ps)
+    nic = world.npus.nic[link]
+    nic.busy_ps = begin_ps + max(1, serialisation_ps(wire_bytes(word1), nic.ps_per_byte))
+    return np.int64(nic.busy_ps)

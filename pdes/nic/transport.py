@@ -185,7 +185,7 @@ def send_control(net, npus, node, link, now_ps, word1, word2, word3):
     port = npus.port[link]
     net.count.sent_bytes += net.const.ack_bytes
     if port.scheduled == 0 and port_busy_ps(net, npus, link) <= now_ps and port.control_packets == 0:
-        send_from_port(net, npus, node, link, now_ps, now_ps, word1, word2, word3)
+        send_from_port(net, node, link, now_ps, now_ps, word1, word2, word3)
     else:
         queue_control(net, npus, link, now_ps, word1, word2, word3)
         wake_port(npus, node, link)
@@ -323,6 +323,21 @@ def free_acknowledged(net, qps, node, pair, now_ps):
         qp.head_end = qps.msg[message].end_seq
 
 
+@outline
+def hear(net, node, pair, now_ps, word1, word2, word3):
+    """Tell paths and credits of `pair` of NPU `node` of an answer (word1 to word3); return whether it is for them."""
+    is_notification = packet.flags(word1) & packet.FLAG_CNP != 0
+    # a grant of credit, or a request, which is for the receiver of the queue pair that it names
+    if is_notification and packet.flags(word1) & (packet.FLAG_LAST | packet.FLAG_NAK) != 0:
+        call_hook(net.hooks.credits, net.const.address, state.CREDIT_CONTROL, node, pair, now_ps, word1, word2, word3)
+        return True
+    if net.hooks.paths != 0:
+        call_hook(net.hooks.paths, net.const.address, state.PATH_ANSWER, pair, word1, word2, now_ps)
+    if net.hooks.credits != 0 and not is_notification:
+        call_hook(net.hooks.credits, net.const.address, state.CREDIT_HEAR, node, pair, now_ps, 0, 0, 0)
+    return False
+
+
 @inline
 def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
     """Handle at now_ps an acknowledgement (word1, word2, word3) for NPU `node`: open the window, or go back."""
@@ -330,30 +345,27 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
     net.count.received_bytes += packet.wire_bytes(word1)
     pair = packet.sender_pair(word2)
     qp = qps.qp[pair]
-    # a grant of credit, or a request, which is for the receiver of the queue pair that it names
-    if packet.flags(word1) & packet.FLAG_CNP != 0 and packet.flags(word1) & (packet.FLAG_LAST | packet.FLAG_NAK) != 0:
-        call_hook(net.hooks.credits, net.const.address, state.CREDIT_CONTROL, node, pair, now_ps, word1, word2, word3)
+    # asked once: each packet of a run without such parts would pay for each question
+    is_extended = net.const.extends_transport == 1
+    if is_extended and hear(net, node, pair, now_ps, word1, word2, word3):
         return
-    if net.hooks.paths != 0:
-        call_hook(net.hooks.paths, net.const.address, state.PATH_ANSWER, pair, word1, word2, now_ps)
     # a notification acknowledges nothing
     if packet.flags(word1) & packet.FLAG_CNP != 0:
         update_control(net, qps, pair, state.CC_CNP, now_ps, 0, 0, 0)
         return
-    if net.hooks.credits != 0:
-        call_hook(net.hooks.credits, net.const.address, state.CREDIT_HEAR, node, pair, now_ps, 0, 0, 0)
     una = qp.una
     # the acknowledged packet: the last before the expected one, or with selective repeat the one it names
     named = una + ((word2 - una) & packet.PSN_MASK) - 1
-    if net.hooks.selective_sender != 0:
+    known = np.int64(0)
+    if is_extended and net.hooks.selective_sender != 0:
         distance = ((word3 >> ECHO_BITS) - una) & packet.PSN_MASK
         if distance >= packet.HALF_PSN:
             distance -= packet.PSN_MASK + 1
         named = una + distance
-    known = arrived_packets(net, qps, pair)
+        known = arrived_packets(net, qps, pair)
     fresh = take_acknowledged(net, npus, qps, node, pair, now_ps, (word2 - una) & packet.PSN_MASK)
     shows_loss = False
-    if net.hooks.selective_sender != 0:
+    if is_extended and net.hooks.selective_sender != 0:
         is_trimmed = np.int64(packet.flags(word1) & packet.FLAG_NAK != 0)
         is_known = named >= qp.una and named < qp.sent_max
         shows_loss = is_known and ask_sender(net, SELECTED, pair, named, now_ps, is_trimmed) == 1
@@ -405,12 +417,14 @@ def return_to_lost(net, qps, pair, now_ps, word1, word2, named_seq, shows_loss):
     # reveals a loss to selective repeat.
     una = qps.qp[pair].una
     is_nak = packet.flags(word1) & packet.FLAG_NAK != 0
-    is_trimmed, is_last_hop = is_nak, np.int64(packet.flags(word1) & packet.FLAG_TRIMMED != 0)
-    if net.hooks.selective_sender == 0:
-        is_trimmed, is_last_hop = is_last_hop == 1, np.int64(0)
+    is_selective = net.hooks.selective_sender != 0
+    if not is_selective:
         shows_loss = is_nak and (word2 - una) & packet.PSN_MASK == 0 and go_back(qps, pair)
     if shows_loss:
-        if is_trimmed and (net.hooks.selective_sender == 0 or named_seq == una):
+        is_trimmed, is_last_hop = is_nak, np.int64(packet.flags(word1) & packet.FLAG_TRIMMED != 0)
+        if not is_selective:
+            is_trimmed, is_last_hop = is_last_hop == 1, np.int64(0)
+        if is_trimmed and (not is_selective or named_seq == una):
             count_resend(net, qps, pair)
         kind = state.LOSS_TRIMMED if is_trimmed else state.LOSS_NAK
         update_control(net, qps, pair, state.CC_LOSS, now_ps, kind, is_last_hop, 0)

@@ -158,6 +158,7 @@ class Constants(
     reorder_packets = word("count", "reordering in packets beyond which a packet counts as lost")
     credit_window_bytes = word("bytes", "largest credit of a queue pair")
     min_pull_rate = word("float", "oversubscribed control: share of the links' rate that a pacer keeps; 1: none")
+    extends_transport = word("flag", "queue pairs repeat selectively, choose paths or wait for receivers' credits")
     by_flight = word("flag", "a window counts the packets in flight, not those from the first unacknowledged one on")
     sleek = word("flag", "losses are inferred from the number of packets out of order (SLEEK)")
     flowlet_gap_ps = word("duration", "gap between packets after which a flow may take another link")
@@ -255,7 +256,7 @@ class Hooks(Row, words=40):
     paths = word("hook", "(operation, q, a, b, now): chooses the path of a packet, and learns of answers; 0: one path")
     entropy = word("hook", "(operation, q, path, now): the entropy rule (pdes/nic/entropy)")
     nic_send = word(
-        "hook", "(node, link, asked, now, w1, w2, w3): sends by one of the ports of a NIC; 0: NICs have one"
+        "hook", "(node, link, asked, now, w1, w2, w3): sends by NICs of several ports or with credits; 0: by one port"
     )
     is_acknowledged = word("hook", "(node, ref, now): handles a message's last acknowledgement, if it counts")
 
