@@ -631,7 +631,7 @@ def runs():
         "flits in NVSwitches": partial(algorithm, "nccl:algo=tree,channels=2", spec=RAILS, nvlink_framing=True),
     }
     for rule in pdes.balancing.names():
-        out_of_order = UNORDERED if rule in {"spray", "adaptive"} else {}
+        out_of_order = UNORDERED if rule in {"spray", "adaptive", "grades"} else {}
         found[f"{rule}, output queues"] = partial(balanced, rule, **out_of_order)
         found[f"{rule}, shared buffers"] = partial(balanced, rule, shared=True, **out_of_order)
     for rule in ("adaptive", "flowlet"):
