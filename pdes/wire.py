@@ -4,14 +4,12 @@ from nadi.pdes.construction.fabric import (
     MAX_BATCH,
     Fabric,
     at_tiers,
-    classes_in_use,
     covering_packets,
-    headrooms,
-    lane_units,
     round_trip_ps,
     window_packets,
 )
-from nadi.pdes.construction.settings import CreditSwitch, TierBuffer
+from nadi.pdes.construction.ports import headrooms, lane_units
+from nadi.pdes.construction.settings import CreditSwitch, TierSwitch
 from nadi.pdes.core.packet import MAX_DATA_CLASSES, MAX_WIRE_BYTES, SHARE_UNITS
 from nadi.pdes.core.state import MAX_PATHS, MAX_SET, SELECTIVE_PACKETS
 from nadi.pdes.network import detours

@@ -16,11 +16,12 @@ def describe(graph: Graph) -> dict[str, object]:
     Keys: name, npus, dims, hosts, pods, routing ("table" or the dimensions), switches (by the word of their names),
     nodes, cables, links, rates_bps (cables by rate), min_delay_ps, max_delay_ps, diameter_hops (links of the longest
     shortest path between NPUs; measured from 1,024 of them if more differ in their switches), ecmp_width (maximum
-    number of links among which a switch, or an NPU that carries transit, chooses), routing_bytes, bisection_bps, and
-    for table routing tiers (cables and rate of each direction between NPUs and switches and from tier to tier) and
-    oversubscription. `bisection_bps` is the rate of one direction over the cut of NPUs into two halves: under dimension
-    routing over the smallest cut through the middle of a dimension, else half the rate of the narrowest tier outside
-    servers, which is exact for fat trees and leaf-spine networks of full leaves and an estimate for other graphs.
+    number of links among which a switch, or an NPU that carries transit, chooses), routing_bytes, bisection_bps,
+    bisection_is_exact (False: an estimate), and for table routing tiers (cables and rate of each direction between NPUs
+    and switches and from tier to tier) and oversubscription. `bisection_bps` is the rate of one direction over the cut
+    of NPUs into two halves: under dimension routing over the smallest cut through the middle of a dimension; what the
+    builder says, as of dragonflies, slim flies, HyperX and twisted tori; else half the rate of the narrowest tier
+    outside servers, which is exact for fat trees and leaf-spine networks of full leaves.
     `oversubscription` maps each kind of switch that has links to a higher tier, by the word of its names, to the
     largest ratio of a switch's rate from below to its rate upwards.
 
@@ -49,11 +50,21 @@ def describe(graph: Graph) -> dict[str, object]:
     }
     exact_bps = routing.bisection_bps(graph)
     if exact_bps is not None:
-        return facts | {"bisection_bps": exact_bps}
+        return facts | {"bisection_bps": exact_bps, "bisection_is_exact": True}
     tiers = list(_tiers(graph))
     outside = [int(str(tier["rate_bps"])) for tier in tiers if not tier["in_server"]]
-    bisection_bps = min(outside, default=0) // 2
-    return facts | {"bisection_bps": bisection_bps, "tiers": tiers, "oversubscription": _oversubscription(graph)}
+    bisection_bps, is_exact = graph.bisection or (min(outside, default=0) // 2, _is_tree_of_full_leaves(graph))
+    bisection = {"bisection_bps": bisection_bps, "bisection_is_exact": is_exact}
+    return facts | bisection | {"tiers": tiers, "oversubscription": _oversubscription(graph)}
+
+
+def _is_tree_of_full_leaves(graph: Graph) -> bool:
+    """Return whether all cables lead from one tier to the next, and leaves have equally many NPUs."""
+    tier = tier_of_node(graph)
+    is_flat = tier[graph.link_src] == tier[graph.link_dst]
+    to_npu = (graph.link_dst < graph.npus) & (graph.node_kind[graph.link_src] != NVSWITCH)
+    npus_of_leaf = np.bincount(graph.link_src[to_npu], minlength=graph.nodes)[graph.npus :]
+    return not is_flat.any() and len(set(npus_of_leaf[npus_of_leaf > 0].tolist())) <= 1
 
 
 def _tiers(graph: Graph) -> Iterator[dict[str, object]]:

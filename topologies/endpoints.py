@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nadi.inputs.arrays import Int32, Int64
-from nadi.inputs.limits import LINK_RATE_BPS
+from nadi.inputs.limits import LINK_RATE_BPS, MAX_CABLES
 from nadi.topologies.graph import AGGREGATOR, NPU, Graph, TopologyError
-from nadi.topologies.table_routing import build_table_routing
+from nadi.topologies.table_routing import build_table_routing, refuse_parts
 
 AGGREGATOR_DELAY_PS = 100_000  # delay between a switch's ports and its aggregator, each way: 100 ns, an assumption
 NO_NUMBER = -1  # number of an endpoint in the network's file, which lacks it
@@ -141,6 +141,31 @@ def _with_endpoints(
         numbers=graph.numbers and (*graph.numbers[:n], *[NO_NUMBER] * more, *graph.numbers[n:]),
         routing=build_table_routing(n + more, graph.nodes + more, link_src, link_dst, group),
     )
+
+
+def with_cables(graph: Graph, cables: Int64) -> Graph:
+    """Return the network, routed by tables, with further cables between switches; TopologyError if it is in parts.
+
+    Args:
+        graph: The network.
+        cables: int64[4, cables], both ends, rate in bit/s and delay in picoseconds of each further cable.
+    """
+    a, b, rate_bps, delay_ps = cables
+    link_src = np.concatenate([graph.link_src, np.stack([a, b], axis=1).reshape(-1)]).astype(np.int32)
+    link_dst = np.concatenate([graph.link_dst, np.stack([b, a], axis=1).reshape(-1)]).astype(np.int32)
+    if len(link_src) > 2 * MAX_CABLES:
+        raise TopologyError.at(graph.name, f"{len(link_src) // 2} cables", f"at most {MAX_CABLES}")
+    extended = replace(
+        graph,
+        links=len(link_src),
+        link_src=link_src,
+        link_dst=link_dst,
+        link_rate_bps=np.concatenate([graph.link_rate_bps, np.repeat(rate_bps, 2)]),
+        link_delay_ps=np.concatenate([graph.link_delay_ps, np.repeat(delay_ps, 2)]),
+        routing=build_table_routing(graph.npus, graph.nodes, link_src, link_dst, graph.group),
+    )
+    refuse_parts(graph.name, graph.npus, extended.routing)
+    return extended
 
 
 def _inserted(values: NDArray, at: int, more: ArrayLike) -> NDArray:

@@ -276,6 +276,7 @@ class Graph:
     accelerator: str = ""  # model of the NPUs, such as "h100", which selects NCCL's constants; "" = unknown
     npus_per_nic: int = 1  # number of consecutive NPUs of a server whose links are equal parts of one NIC
     numbers: tuple[int, ...] = ()  # number of each node in a file that numbers GPUs and switches together; () = as here
+    bisection: tuple[int, bool] | None = None  # bits per second of one direction, and whether exact; None = not known
     warnings: tuple[str, ...] = ()  # sentences about what the file of the network has and a run does not use
 
     def node_name(self, node: int) -> str:

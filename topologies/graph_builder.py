@@ -19,7 +19,7 @@ from nadi.inputs.limits import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_
 from nadi.inputs.units import parse_delay, parse_link_rate, short
 from nadi.topologies.dimension_routing import Hierarchy, build_dimension_routing
 from nadi.topologies.graph import NPU, NVSWITCH, SWITCH, Graph, TopologyError
-from nadi.topologies.table_routing import TableRouting, build_table_routing, unreachable_pair
+from nadi.topologies.table_routing import TableRouting, build_table_routing, refuse_parts
 
 
 class GraphBuilder:
@@ -39,6 +39,7 @@ class GraphBuilder:
         self._group: list[npt.NDArray[np.int64]] = [np.full(npus, -1)]
         self._cables: list[npt.NDArray[np.int64]] = []
         self._cable_count = 0
+        self._bisection: tuple[int, bool] | None = None
 
     @property
     def nodes(self) -> int:
@@ -117,6 +118,15 @@ class GraphBuilder:
         """
         self._pod[0] = np.broadcast_to(np.asarray(pod, np.int64), self.npus)
 
+    def set_bisection(self, rate_bps: int, *, is_exact: bool) -> None:
+        """Set the bisection, which only the builder of a network without tiers knows.
+
+        Args:
+            rate_bps: Rate of one direction over the smallest cut of the NPUs into two halves.
+            is_exact: Whether it is exact; otherwise it is an estimate.
+        """
+        self._bisection = rate_bps, is_exact
+
     def graph(
         self,
         *,
@@ -125,6 +135,7 @@ class GraphBuilder:
         layout: Hierarchy | None = None,
         accelerator: str = "",
         npus_per_nic: int = 1,
+        in_parts: bool = False,
     ) -> Graph:
         """Return the finished graph, with its routing.
 
@@ -139,11 +150,15 @@ class GraphBuilder:
             layout: The dimensions that route packets; None means routing by tables over the switches.
             accelerator: The model of the NPUs, such as "h100"; "" if it is unknown.
             npus_per_nic: The number of consecutive NPUs of a server whose links are equal parts of one NIC.
+            in_parts: Whether NPUs may be without a path to each other, until optical switches connect them.
         """
         try:
-            return self._graph(tuple(dims) or (self.npus,), host, layout, accelerator, npus_per_nic)
+            graph = self._graph(tuple(dims) or (self.npus,), host, layout, accelerator, npus_per_nic)
         except TopologyError as error:
             raise TopologyError(f"{self.name}: {error}") from None
+        if not in_parts:
+            refuse_parts(self.name, self.npus, graph.routing)
+        return graph
 
     def _graph(
         self,
@@ -189,6 +204,7 @@ class GraphBuilder:
             switch_names=tuple(self._switch_names),
             accelerator=accelerator,
             npus_per_nic=npus_per_nic,
+            bisection=self._bisection,
         )
 
     def _with_parallel_nvlinks_as_one(self, cables: Int64) -> Int64:
@@ -238,14 +254,7 @@ class GraphBuilder:
         degree = np.bincount(link_src, minlength=self.nodes)[: self.npus]
         if self.npus > 1 and not degree.all():
             raise TopologyError(f"npu {np.argmin(degree)} has no link; expected one or more")
-        routing = build_table_routing(self.npus, self.nodes, link_src, link_dst, np.concatenate(self._group))
-        pair = unreachable_pair(self.npus, routing)
-        if pair:
-            raise TopologyError(
-                f"no path of switches from npu {pair[0]} to npu {pair[1]}; "
-                "expected a connected network, as NPUs carry no transit"
-            )
-        return routing
+        return build_table_routing(self.npus, self.nodes, link_src, link_dst, np.concatenate(self._group))
 
     def _refuse_too_many(self, more: int) -> None:
         if self.nodes + more > MAX_NODES:

@@ -133,6 +133,9 @@ def _join(show: Callable[..., str], separator: str) -> Callable[..., str]:
 
 
 Count = Annotated[int, BeforeValidator(parse_count), Form("count")]
+CountOrNone = Annotated[
+    int, BeforeValidator(lambda value: 0 if str(value).strip() == "0" else parse_count(value)), Form("count")
+]
 Ratio = Annotated[Fraction, BeforeValidator(parse_ratio), Form("ratio")]
 Rate = Annotated[int, BeforeValidator(parse_link_rate), Form("rate, as 400Gbps", format_rate)]
 Time = Annotated[int, BeforeValidator(parse_delay), Form("time, as 500ns", format_time)]

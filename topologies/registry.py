@@ -23,6 +23,7 @@ from nadi.topologies.clusters import find, is_cluster
 from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.machines import is_machine, machine
 from nadi.topologies.parameters import Form, Parameters, parse_pairs, suggest
+from nadi.topologies.table_routing import refuse_parts
 
 
 @dataclass(frozen=True)
@@ -157,17 +158,22 @@ def path_parameters(topology: str = "") -> frozenset[str]:
     )
 
 
-def build(topology: str | Path | Mapping[str, object]) -> Graph:
+def build(topology: str | Path | Mapping[str, object], *, in_parts: bool = False) -> Graph:
     """Build the network of a spec, path or table (of a run file; its key "name" selects the topology).
 
     Paths are relative to the current directory. Raises TopologyError: the input is invalid; the text is one line.
 
     Args:
         topology: The spec, path or table of the network.
+        in_parts: Whether NPUs may be without a path to each other, until optical switches connect them.
     """
     builder, arguments, label = _read(topology)
     _extent(builder, arguments, label)
-    return builder.build(arguments, label)
+    graph = builder.build(arguments, label)
+    # other builders refuse it themselves
+    if getattr(arguments, "spines", None) == 0 and not in_parts:
+        refuse_parts(label, graph.npus, graph.routing)
+    return graph
 
 
 def extent(topology: str | Path | Mapping[str, object]) -> Extent | None:

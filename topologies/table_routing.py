@@ -515,6 +515,22 @@ def build_table_routing(
     return TableRouting(home_node.astype(np.int32), home, attach_set, row, hops, next_set, set_ptr, set_link)
 
 
+def refuse_parts(name: str, npus: int, routing: Routing) -> None:
+    """Raise TopologyError if no path connects some two NPUs of a network that is routed by tables.
+
+    Args:
+        name: The name of the network, with which the error begins.
+        npus: The number of NPUs, which are the first nodes.
+        routing: The routing of the network.
+    """
+    pair = unreachable_pair(npus, routing) if isinstance(routing, TableRouting) else None
+    if pair:
+        raise TopologyError(
+            f"{name}: no path of switches from npu {pair[0]} to npu {pair[1]}; "
+            "expected a connected network, as NPUs carry no transit"
+        )
+
+
 def unreachable_pair(npus: int, routing: TableRouting) -> tuple[int, int] | None:
     """Return the first two NPUs that no path of switches connects, or None.
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 FABRIC_KEYS = (*(setting.key for setting in settings_of(SharedBuffer)), "p2p_class")
 """Keys that only switches with shared buffers have; those with credits have p2p_class, too."""
+CLASS_KEYS = ("p2p_class", "classes")
+"""Keys of traffic that switches with shared buffers and those with credits have."""
 CREDIT_KEYS = tuple(setting.key for setting in settings_of(CreditSwitch))
 """Keys that only links with credits have."""
 
@@ -120,18 +122,25 @@ CLASSED = Condition(
     'switch = "shared-buffer" or "credits"', lambda run: run.network.switch in {"shared-buffer", "credits"}
 )
 QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")
-PFC = Condition("pfc = true", lambda run: run.network.pfc is True)
-ECN = Condition("ecn = true", lambda run: run.network.ecn is True)
-LOSSY = Condition("pfc = false", lambda run: run.network.pfc is False)
+PFC = Condition("pfc = true", lambda run: run.network.anywhere("pfc"))
+ECN = Condition("ecn = true", lambda run: run.network.anywhere("ecn"))
+LOSSY = Condition(
+    "pfc = false",
+    lambda run: any(run.network.at_tier(tier, "pfc") is False for tier in ("", *(run.network.tiers or {}))),
+)
 THRESHOLD = Condition("trim_threshold", lambda run: bool(run.network.trim_threshold))
-TRIMMING = Condition("trimming = true", lambda run: run.network.trimming is True)
-CLASSES = Condition("p2p_class = 1", lambda run: run.network.p2p_class == 1 or _discipline_chooses_switch(run))
+TRIMMING = Condition("trimming = true", lambda run: run.network.anywhere("trimming"))
+CLASSES = Condition(
+    "p2p_class or classes",
+    lambda run: bool(run.network.p2p_class or run.network.classes) or _discipline_chooses_switch(run),
+)
 WEIGHTED = Condition('a discipline other than "strict"', lambda run: run.network.discipline != "strict")
 CONTROL = Condition("congestion_control", lambda run: run.network.congestion_control != "none")
 NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
 RECEIVER_CREDITS = Condition("receiver_credits = true", lambda run: run.network.receiver_credits)
 FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
 SPREAD = Condition('an entropy other than "fixed"', lambda run: run.network.entropy != wire.entropy.FIXED.name)
+RUD = Condition('delivery = "rud"', lambda run: run.network.delivery == "rud")
 SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
 (ROUTED,) = takes("load_balancing")
 BALANCED = Condition(

@@ -221,7 +221,7 @@ class FaultSection(BaseModel):
         None, description="index from 0 among several cables between the two ends; default: all"
     )
     switch: StrictInt | str | None = Field(
-        None, description='switch with all its links, by name "leaf 0" or node number'
+        None, description='switch with all its links, by name "leaf 0" or node number; "leaf 0 to leaf 7": all these'
     )
     npu: StrictInt | str | None = Field(None, description='NPU, by number or as "npu 3"')
     state: Literal["down"] | None = Field(None, description="all packets are lost")

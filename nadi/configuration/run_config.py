@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, PrivateAttr, create_model, model_validato
 
 from nadi.configuration import MAX_JOBS, values
 from nadi.configuration.machine import ComputeSection, EnergySection, FaultSection, MemorySection, TopologySection
+from nadi.configuration.optical import OpticalSection
 from nadi.configuration.sections import (
     EngineSection,
     NetworkSection,
@@ -79,6 +80,7 @@ class RunConfig(Section):
     output: OutputSection = OutputSection()
     energy: EnergySection | None = None
     faults: tuple[FaultSection, ...] = Field((), description="failures and slowdowns with their times")
+    optical: tuple[OpticalSection, ...] = Field((), description="optical circuit switches and their schedules")
 
     _named: NamedKeys = PrivateAttr(default=NamedKeys())
 

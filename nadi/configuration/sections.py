@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from nadi.configuration import MAX_LANES, MAX_RESENDS, MAX_RETRIES, MAX_SEED, MAX_WORKERS, conditions as when, values
-from nadi.configuration.conditions import CREDIT_KEYS, FABRIC_KEYS, Needs, needs
+from nadi.configuration.conditions import CLASS_KEYS, CREDIT_KEYS, FABRIC_KEYS, Needs, needs
 from nadi.configuration.values import Section
 from nadi.errors import ConfigError
 from nadi.inputs.units import format_bytes, format_time
@@ -112,11 +112,13 @@ class SystemSection(Section):
     compute_slowdown: values.FactorOrAuto = Field(None, ge=1, le=1000, description=SETTINGS["compute_slowdown"].doc)
 
 
-PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
-ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax", "ecn_by_rate", "ecn_last_hop")
+PFC_KEYS = ("pfc_headroom", "pfc_resume_offset", "pfc_classes")
+ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax", "ecn_by_rate", "ecn_by_class", "ecn_last_hop")
 # keys that only switches with shared buffers have, and that ask for these; the others change how packets are trimmed
-_CHOOSING_KEYS = set(FABRIC_KEYS) - {"trim_last_hop", "trim_share", "trimmed_size"}
-_WITHOUT_DEFAULT = ("class_weights", "ecn_by_rate", "tiers", "lane_weights")  # keys of switches that are set or are not
+_CHOOSING_KEYS = set(FABRIC_KEYS) - {"trim_last_hop", "trim_share", "trimmed_size"} | {"classes"}
+# keys of switches that are set or are not
+_WITHOUT_DEFAULT = ("class_weights", "pfc_classes", "ecn_by_rate", "ecn_by_class", "lane_weights")
+_ANY_SWITCH = {"latency", "cut_through"}  # keys of tiers that do not ask for shared buffers
 
 
 def _known_fidelity(name: object) -> object:
@@ -145,13 +147,22 @@ _KeysOfModels: Any = create_model("_KeysOfModels", __base__=_NetworkModelSection
 
 
 class TierSection(Section):
-    """Shared buffers of the switches with one word in their names; keys that are not given are those of [network]."""
+    """The switches with one word in their names; keys that are not given are those of [network]."""
 
+    latency: values.Time | None = None  # forwarding latency, in place of that of the fabric
+    cut_through: StrictBool | None = None
     buffer: values.BufferSize | None = None
+    pfc: StrictBool | None = None
+    pfc_alpha: float | None = Field(None, ge=1 / 1024, le=1024)
     pfc_headroom: values.BufferSizeOrAuto | None = None
+    pfc_resume_offset: values.BufferSizeFromZero | None = None
+    ecn: StrictBool | None = None
     ecn_kmin: values.BufferSizeFromZero | None = None
     ecn_kmax: values.BufferSizeFromZero | None = None
     ecn_pmax: float | None = Field(None, ge=0, le=1)
+    trimming: StrictBool | None = None
+    trim_threshold: values.BufferSizeOrAuto | None = None
+    trim_share: float | None = Field(None, ge=0, le=1)
 
     @model_serializer(mode="wrap")
     def _given(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -210,7 +221,8 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     ecn_kmax: Annotated[values.BufferSizeFromZero | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_kmax")
     ecn_pmax: Annotated[float | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_pmax", ge=0, le=1)
     ecn_by_rate: Annotated[values.EcnByRate | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_by_rate")
-    tiers: Annotated[dict[str, TierSection] | None, needs(when.SHARED)] = _engine_if("tiers")
+    ecn_by_class: Annotated[values.EcnByClass | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_by_class")
+    tiers: dict[str, TierSection] | None = _engine_if("tiers")
     ecn_last_hop: Annotated[StrictBool | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_last_hop")
     trimming: Annotated[StrictBool | None, needs(when.SHARED)] = _engine_if("trimming")
     trim_threshold: Annotated[values.BufferSizeOrAuto | None, needs(when.SHARED, when.LOSSY)] = _engine_if(
@@ -223,11 +235,19 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     trimmed_size: Annotated[values.PacketSizeOrAuto | None, needs(when.SHARED, when.TRIMMING)] = _engine_if(
         "trimmed_size"
     )
-    class_weights: Annotated[tuple[values.Weight, ...] | None, needs(when.SHARED, when.CLASSES, when.WEIGHTED)] = (
-        _engine_if("class_weights", min_length=2, max_length=2)
+    pfc_classes: Annotated[tuple[values.DataClass, ...] | None, needs(when.SHARED, when.PFC)] = _engine_if(
+        "pfc_classes", min_length=1, max_length=MAX_LANES
     )
+    class_weights: Annotated[
+        tuple[values.WeightFromZero, ...] | None, needs(when.SHARED, when.CLASSES, when.WEIGHTED)
+    ] = _engine_if("class_weights", min_length=2, max_length=MAX_LANES)
     discipline: Annotated[str | None, values.DISCIPLINE, needs(when.SHARED, when.CLASSES)] = _engine_if("discipline")
     p2p_class: Annotated[int | None, needs(when.CLASSED)] = _engine_if("p2p_class", ge=0, le=MAX_LANES - 1)
+    classes: Annotated[dict[str, values.DataClass] | None, needs(when.CLASSED)] = Field(
+        None,
+        description='data class, or virtual lane, of traffic by name: of groups ("tp"), "p2p", "all" (collectives of '
+        'all NPUs), a job ("train"), a group or p2p of a job ("train/tp"), "*" (all else, 0 without it)',
+    )
     virtual_lanes: Annotated[int | None, needs(when.CREDITS)] = _engine_if("virtual_lanes", ge=1, le=MAX_LANES)
     lane_buffer: Annotated[values.BufferSizeOrAuto | None, needs(when.CREDITS)] = _engine_if("lane_buffer")
     credit_unit: Annotated[values.PacketSize | None, needs(when.CREDITS)] = _engine_if("credit_unit")
@@ -247,6 +267,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         {}, description="parameters of the congestion control"
     )
     cnp_interval: Annotated[values.Time, needs(when.NOTIFIED)] = _engine("cnp_interval")
+    cnp_delay: Annotated[values.Time, needs(when.NOTIFIED)] = _engine("cnp_delay")
     receiver_credits: StrictBool = _engine("receiver_credits")
     credit_window: Annotated[values.SizeOrAuto, needs(when.RECEIVER_CREDITS)] = _engine("credit_window")
     oversubscription: Annotated[float, needs(when.RECEIVER_CREDITS)] = _engine("oversubscription", ge=1, le=1000)
@@ -261,6 +282,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     selective_repeat: values.ChoiceOrAuto = _engine("selective_repeat")
     reorder: Annotated[values.PacketsOrAuto, needs(when.SELECTIVE)] = _engine("reorder")
     delivery: Literal["auto", "rud", "rod"] = _engine("delivery")
+    ack_every: Annotated[values.BufferSizeFromZero, needs(when.RUD)] = _engine("ack_every")
     sleek: Annotated[StrictBool, needs(when.SELECTIVE)] = _engine("sleek")
 
     @model_validator(mode="before")
@@ -281,6 +303,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
             shares = settled.get("congestion_control", "none") != "none" or not settled.keys().isdisjoint(
                 _CHOOSING_KEYS
             )
+            shares = shares or _has_shared_tiers(settled.get("tiers"))
             settled["switch"] = "shared-buffer" if shares else "output-queued"
         if settled["switch"] == "credits":
             keys = (*CREDIT_KEYS, "p2p_class")
@@ -308,11 +331,29 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
             return False
         if key == "queue_limit":
             return self.switch == "output-queued"
-        if key in CREDIT_KEYS or key == "p2p_class":
-            return self.switch == "credits" or (key == "p2p_class" and self.switch == "shared-buffer")
+        if key in CREDIT_KEYS or key in CLASS_KEYS:
+            return self.switch == "credits" or (key in CLASS_KEYS and self.switch == "shared-buffer")
         if key in FABRIC_KEYS and self.switch != "shared-buffer":
             return False
-        return (self.pfc is True or key not in PFC_KEYS) and (self.ecn is True or key not in ECN_KEYS)
+        return (self.anywhere("pfc") or key not in PFC_KEYS) and (self.anywhere("ecn") or key not in ECN_KEYS)
+
+    def anywhere(self, key: str) -> bool:
+        """Return whether a key of shared buffers is true for the switches of any tier.
+
+        Args:
+            key: Name of the key.
+        """
+        return self.at_tier("", key) is True or any(self.at_tier(tier, key) is True for tier in self.tiers or {})
+
+    def at_tier(self, tier: str, key: str) -> Any:  # noqa: ANN401 - of any type
+        """Return the value of a key at the switches of a tier.
+
+        Args:
+            tier: Word of the tier; "" = the value of all tiers without one of their own.
+            key: Name of the key.
+        """
+        own = getattr((self.tiers or {}).get(tier), key, None)
+        return getattr(self, key) if own is None else own
 
     @model_validator(mode="after")
     def _either_switches_or_senders_choose(self) -> Self:
@@ -328,38 +369,50 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
             return self
         if self.cut_through:
             raise ValueError(f'cut_through = true with switch = "{self.switch}"; expected cut_through = false')
-        lanes = 2 if self.switch == "shared-buffer" else self.virtual_lanes or 1
-        if (self.p2p_class or 0) >= lanes:
-            raise ValueError(f"p2p_class = {self.p2p_class} with {lanes} classes or lanes; expected one of them")
+        lanes = MAX_LANES if self.switch == "shared-buffer" else self.virtual_lanes or 1
+        for key, number in {"p2p_class": self.p2p_class or 0, **(self.classes or {})}.items():
+            if number >= lanes:
+                raise ValueError(f"{key} = {number} with {lanes} classes or lanes; expected one of them")
+        if 0 in (self.class_weights or ()) and self.discipline == "weighted":
+            raise ValueError('class_weights: found 0 with discipline = "weighted"; expected discipline = "ets"')
         if self.switch == "credits" and self.lane_weights and len(self.lane_weights) != lanes:
             raise ValueError(f"lane_weights has {len(self.lane_weights)} weights for {lanes} virtual lanes")
         if self.switch == "credits" and (self.high_lanes or 0) >= lanes:
             raise ValueError(f"high_lanes = {self.high_lanes} of {lanes} virtual lanes; expected fewer")
-        if self.trimming and self.pfc:
-            raise ValueError("trimming = true with pfc = true; expected pfc = false, or no trimming")
-        if self.trim_threshold and self.pfc:
-            raise ValueError("trim_threshold with pfc = true; expected pfc = false, or no trim_threshold")
         return self
 
     @model_validator(mode="after")
     def _tiers_fit_together(self) -> Self:
         """Refuse keys of PFC or ECN of the switches, or of a tier, without it, and thresholds of ECN that fall."""
-        if self.switch == "output-queued":
-            return self
         for tier, own in {"": TierSection(), **(self.tiers or {})}.items():
             word = f"tiers.{tier}: " if tier else ""
-            unused = PFC_KEYS * (not self.pfc) + ECN_KEYS * (not self.ecn)
+            if self.switch != "shared-buffer":
+                self._check_other_switches(word, own)
+                continue
+            if own.cut_through:
+                raise ValueError(f'{word}cut_through = true with switch = "shared-buffer"; expected false')
+            pauses, marks = bool(self.at_tier(tier, "pfc")), bool(self.at_tier(tier, "ecn"))
+            unused = PFC_KEYS * (not pauses) + ECN_KEYS * (not marks)
             lost = next((key for key in unused if getattr(own, key, None) is not None), None)
             if lost:
                 raise ValueError(f"{word}found {lost} with {lost[:3]} = false; expected {lost[:3]} = true")
-            least, most = (
-                (getattr(self, key) if getattr(own, key) is None else getattr(own, key)) or 0
-                for key in ("ecn_kmin", "ecn_kmax")
-            )
+            if pauses and self.at_tier(tier, "trimming"):
+                raise ValueError(f"{word}trimming = true with pfc = true; expected pfc = false, or no trimming")
+            if pauses and self.at_tier(tier, "trim_threshold"):
+                raise ValueError(f"{word}trim_threshold with pfc = true; expected pfc = false, or no trim_threshold")
+            least, most = (self.at_tier(tier, key) or 0 for key in ("ecn_kmin", "ecn_kmax"))
             if least > most:
                 low, high = format_bytes(least), format_bytes(most)
                 raise ValueError(f"{word}ecn_kmin = {low} is above ecn_kmax = {high}; expected ecn_kmin <= ecn_kmax")
         return self
+
+    def _check_other_switches(self, word: str, own: TierSection) -> None:
+        """Refuse keys of a tier that its switches do not have, as they share no buffer; word: begin of the message."""
+        shared = next((key for key in own.model_fields_set - _ANY_SWITCH if getattr(own, key) is not None), None)
+        if shared and self.model.has_packets:
+            raise ValueError(f'{word}found {shared} with switch = "{self.switch}"; expected "shared-buffer"')
+        if own.cut_through and self.switch == "credits":
+            raise ValueError(f'{word}cut_through = true with switch = "credits"; expected false')
 
     @model_serializer(mode="wrap")
     def _own_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -383,6 +436,13 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     def several_workers(self) -> bool:
         """Whether threads, processes and ranks may share a run."""
         return self.model.several_workers and not self.flows
+
+
+def _has_shared_tiers(tiers: object) -> bool:
+    """Return whether some tier, as given, has a key of shared buffers."""
+    owns = tiers.values() if isinstance(tiers, dict) else ()
+    given = [own.model_fields_set if isinstance(own, TierSection) else own for own in owns]
+    return any(set(keys) - _ANY_SWITCH for keys in given if isinstance(keys, dict | set))
 
 
 @functools.cache

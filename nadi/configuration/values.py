@@ -13,7 +13,13 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from nadi import topologies, workload
-from nadi.configuration import MAX_BUFFER_BYTES, MAX_COLLECTIVES_IN_FLIGHT, MAX_WINDOW_PACKETS, MAX_WIRE_BYTES
+from nadi.configuration import (
+    MAX_BUFFER_BYTES,
+    MAX_COLLECTIVES_IN_FLIGHT,
+    MAX_LANES,
+    MAX_WINDOW_PACKETS,
+    MAX_WIRE_BYTES,
+)
 from nadi.inputs import plug_ins, units
 from nadi.inputs.limits import LINK_RATE_BPS, LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MEMORY_RATE_BPS
 from nadi.pdes import settings_of
@@ -92,25 +98,31 @@ def _parse_choice(value: object) -> bool | str:
     return value
 
 
+def _thresholds(label: object, own: object) -> tuple[int, int, float]:
+    """Return kmin and kmax in bytes and pmax, from ["800kB", "3200kB", 0.2]; label: what they are of, for messages."""
+    if not isinstance(own, list | tuple) or len(own) != 3:
+        raise ValueError(
+            f'{label}: found {units.short(own)}; expected kmin, kmax and pmax, as ["800kB", "3200kB", 0.2]'
+        )
+    kmin, kmax = (units.parse_bytes_within(size, MAX_BUFFER_BYTES) for size in own[:2])
+    pmax = own[2]
+    if kmin > kmax:
+        raise ValueError(
+            f"{label}: found kmin {units.format_bytes(kmin)} above kmax {units.format_bytes(kmax)}; expected less"
+        )
+    if isinstance(pmax, bool) or not isinstance(pmax, int | float) or not 0 <= pmax <= 1:
+        raise ValueError(f"{label}: found pmax {units.short(pmax)}; expected a number from 0 to 1")
+    return kmin, kmax, float(pmax)
+
+
 def _parse_ecn_by_rate(value: object) -> object:
     """Return the thresholds of links by rate, from {"400Gbps": ["800kB", "3200kB", 0.2]}."""
     if not isinstance(value, dict):
         return value
     rows = []
     for rate, own in value.items():
-        if not isinstance(own, list | tuple) or len(own) != 3:
-            raise ValueError(
-                f'{rate}: found {units.short(own)}; expected kmin, kmax and pmax, as ["800kB", "3200kB", 0.2]'
-            )
-        kmin, kmax = (units.parse_bytes_within(size, MAX_BUFFER_BYTES) for size in own[:2])
-        pmax = own[2]
-        if kmin > kmax:
-            raise ValueError(
-                f"{rate}: found kmin {units.format_bytes(kmin)} above kmax {units.format_bytes(kmax)}; expected less"
-            )
-        if isinstance(pmax, bool) or not isinstance(pmax, int | float) or not 0 <= pmax <= 1:
-            raise ValueError(f"{rate}: found pmax {units.short(pmax)}; expected a number from 0 to 1")
-        rows.append((units.parse_rate_within(rate, LINK_RATE_BPS), kmin, kmax, float(pmax)))
+        thresholds = _thresholds(rate, own)
+        rows.append((units.parse_rate_within(rate, LINK_RATE_BPS), *thresholds))
     return tuple(rows)
 
 
@@ -124,6 +136,26 @@ def _show_ecn_by_rate(rows: tuple[tuple[int, int, int, float], ...] | None) -> d
     }
 
 
+def _parse_ecn_by_class(value: object) -> object:
+    """Return the thresholds of data classes, from {"3": ["800kB", "3200kB", 0.2]}."""
+    if not isinstance(value, dict):
+        return value
+    rows = []
+    for number, own in value.items():
+        if str(number) not in _DATA_CLASSES:
+            raise ValueError(f"found class {units.short(number)}; expected {_DATA_CLASSES[0]} to {_DATA_CLASSES[-1]}")
+        rows.append((int(number), *_thresholds(f"class {number}", own)))
+    return tuple(rows)
+
+
+def _show_ecn_by_class(rows: tuple[tuple[int, int, int, float], ...] | None) -> dict[str, list[object]] | None:
+    """Return the notation of `_parse_ecn_by_class`."""
+    if rows is None:
+        return None
+    return {str(n): [units.format_bytes(kmin), units.format_bytes(kmax), pmax] for n, kmin, kmax, pmax in rows}
+
+
+_DATA_CLASSES = [str(number) for number in range(MAX_LANES)]
 _WALL_S = {"s": 1, "min": 60, "h": 3600}
 _WALL_TIME = re.compile(r"(\d{1,9})\s*(s|min|h)")
 
@@ -190,6 +222,10 @@ EcnByRate = Annotated[
     tuple[tuple[int, int, int, float], ...], BeforeValidator(_parse_ecn_by_rate), PlainSerializer(_show_ecn_by_rate)
 ]
 """Rates in bits per second, each with its thresholds in bytes and its share of marked packets."""
+EcnByClass = Annotated[
+    tuple[tuple[int, int, int, float], ...], BeforeValidator(_parse_ecn_by_class), PlainSerializer(_show_ecn_by_class)
+]
+"""Data classes, each with its thresholds in bytes at 25 Gb/s and its share of marked packets."""
 FactorOrAuto = Annotated[
     float | None,
     BeforeValidator(lambda value: None if value == "auto" else value),
@@ -197,6 +233,8 @@ FactorOrAuto = Annotated[
 ]
 """A factor; None = "auto", settled from the model's framework."""
 Weight = Annotated[int, Field(ge=1, le=65535)]
+WeightFromZero = Annotated[int, Field(ge=0, le=65535)]
+DataClass = Annotated[int, Field(strict=True, ge=0, le=MAX_LANES - 1)]
 OptionalRate = Annotated[
     int | None,
     BeforeValidator(lambda value: units.parse_rate_within(value, MEMORY_RATE_BPS)),

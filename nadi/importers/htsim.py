@@ -67,6 +67,7 @@ class HtsimOptions(NamedTuple):
     sender_controls: bool = True  # without -receiver_cc_only
     receiver_controls: bool = False  # -receiver_cc, -receiver_cc_only
     oversubscribed: bool = True  # without -force_disable_oversubscribed_cc
+    sack_bytes: int = 16_384  # -sack_threshold, UecSink::_bytes_unacked_threshold
     failed: int = 0  # -failed, switches of the upper tier whose links are slow
 
 
@@ -180,6 +181,7 @@ def _network(options: HtsimOptions, graph: Graph, tree: HtsimTree | None) -> tup
         "ecn_pmax": 1.0,
         "congestion_control": control,
         "delivery": "rud",
+        "ack_every": f"{options.sack_bytes}B",
         "queue_pairs": "message",
         "load_balancing": _STRATEGIES.get(options.strategy, "ecmp"),
     }

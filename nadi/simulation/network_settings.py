@@ -2,19 +2,22 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from nadi import pdes
 from nadi.configuration import MAX_TELEMETRY_BUFFER_BYTES, MAX_WINDOW_PACKETS
-from nadi.configuration.sections import NetworkSection, SystemSection
+from nadi.configuration.sections import NetworkSection, SystemSection, TierSection
 from nadi.errors import ConfigError
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, format_bytes, format_rate, format_time
 from nadi.pdes import SharedBuffer, balancing, congestion, disciplines, wire
 from nadi.topologies import Graph, deadlock
 
-QUEUE_SAMPLES = 64  # maximum number of intervals of time for which a port records its queue
+# maximum numbers of intervals of time for which a port records its queue, and for which all ports of a fabric do: with
+# more than a million links, 64 intervals would take a gigabyte for each of queues and marks
+QUEUE_SAMPLES, ALL_QUEUE_SAMPLES = 64, 1 << 26
 LOGGED_PAUSES = 1 << 16  # maximum number of pauses and resumes that a run records
 # overrides for models without packets, so that no check of switches, windows and protocols applies
 _WITHOUT_PACKETS = {
@@ -48,6 +51,10 @@ def network_settings(
         record_flows: Whether results have a row per message.
     """
     model, name = network.model, network.congestion_control
+    tiers = [
+        wire.TierSwitch(word, tier.cut_through, **tier.engine_settings(SharedBuffer))
+        for word, tier in (network.tiers or {}).items()
+    ]
     keywords = (system or SystemSection()).engine_settings(pdes.Settings) | network.engine_settings(pdes.Settings)
     keywords |= {
         "fidelity": pdes.Fidelity(model, own=network.own_keys, **network.engine_settings(pdes.Fidelity, model.keys)),
@@ -61,6 +68,7 @@ def network_settings(
         "load_balancing": load_balancing(network.load_balancing, _repeats_selectively(network)),
         "entropy": entropy_rule(network.entropy, _repeats_selectively(network)),
         "routing": routing(network.routing, _repeats_selectively(network)),
+        "tiers": tuple(tiers),
         "queue_samples": QUEUE_SAMPLES,
         "logged_pauses": LOGGED_PAUSES,
     }
@@ -127,8 +135,7 @@ def shared_buffer(settings: dict[str, Any]) -> SharedBuffer:
     if "discipline" in settings:
         with _naming("discipline"):
             settings = settings | {"discipline": disciplines.discipline(settings["discipline"])}
-    tiers = {word: tier.engine_settings(SharedBuffer) for word, tier in settings.get("tiers", {}).items()}
-    return SharedBuffer(**settings | {"tiers": tuple(wire.TierBuffer(word, **own) for word, own in tiers.items())})
+    return SharedBuffer(**settings)
 
 
 @contextmanager
@@ -226,7 +233,8 @@ def circular_waits(graph: Graph, settings: pdes.Settings) -> list[str]:
         settings: The engine's settings of the run (`pdes.Settings`).
     """
     rules, rule = settings.credits, settings.routing
-    if rules is None and (settings.switch is None or not settings.switch.pfc):
+    pauses = settings.switch is not None and wire.at_tiers(graph, settings, "pfc")[graph.npus :].any()
+    if rules is None and not pauses:
         return []
 
     def circle(lanes: int) -> list[int] | None:
@@ -293,14 +301,37 @@ def _check_routing(graph: Graph, settings: pdes.Settings) -> None:
         )
 
 
+def with_tiers(graph: Graph, tiers: Mapping[str, TierSection]) -> Graph:
+    """Return the fabric with the forwarding latencies of its tiers; refuse a tier that it does not have.
+
+    Args:
+        graph: The fabric.
+        tiers: [network.tiers], by the word of the switches' names.
+    """
+    if not tiers:
+        return graph
+    words = np.array([graph.node_word(node) for node in range(graph.npus, graph.nodes)])
+    known = set(words) - {"nvswitch"}  # NVLink's switches have neither buffers nor latencies of their own
+    latency_ps = graph.node_latency_ps.copy()
+    for word, tier in tiers.items():
+        if word not in known:
+            found = ", ".join(sorted(known)) or "no tiers, as it has no switch outside of NVLink domains"
+            raise ConfigError(f"[network] tiers: found {word!r}; expected tiers of {graph.name}: {found}")
+        if tier.latency is not None:
+            latency_ps[graph.npus :][words == word] = tier.latency
+    return replace(graph, node_latency_ps=latency_ps)
+
+
 def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
-    """Return the settings; refuse, with a ConfigError, what the engine cannot build on this fabric.
+    """Return the settings as they fit a fabric; refuse, with a ConfigError, what the engine cannot build on it.
 
     Args:
         graph: The fabric (`Graph`).
         settings: The engine's settings of the run (`pdes.Settings`).
     """
     _check_links(graph, settings)
+    while settings.queue_samples > 1 and settings.queue_samples * graph.links > ALL_QUEUE_SAMPLES:
+        settings = replace(settings, queue_samples=settings.queue_samples // 2)
     if settings.fidelity.hooks.act:
         return settings
     wire_bytes = settings.mtu_bytes + settings.header_bytes
@@ -324,7 +355,7 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
         with _naming("lane_buffer"):
             wire.lane_units(graph, fabric, settings)
     if switch is not None:
-        _check_buffer(graph, fabric, settings, switch)
+        _check_buffer(graph, fabric, settings)
     return settings
 
 
@@ -348,14 +379,9 @@ def _check_links(graph: Graph, settings: pdes.Settings) -> None:
         )
 
 
-def _check_buffer(graph: Graph, fabric: wire.Fabric, settings: pdes.Settings, switch: SharedBuffer) -> None:
+def _check_buffer(graph: Graph, fabric: wire.Fabric, settings: pdes.Settings) -> None:
     """Refuse a shared buffer that exceeds what telemetry can carry, or of which PFC headrooms leave nothing."""
-    words = set(map(graph.node_word, range(graph.npus, graph.nodes)))
-    for tier in switch.tiers:
-        if tier.word not in words - {"nvswitch"}:
-            known = ", ".join(sorted(words - {"nvswitch"})) or "no tiers, as no switch has a shared buffer"
-            raise ConfigError(f"[network] tiers: found {tier.word!r}; expected tiers of {graph.name}: {known}")
-    buffer_bytes = wire.at_tiers(graph, switch, "buffer_bytes").astype(np.int64)
+    buffer_bytes = wire.at_tiers(graph, settings, "buffer_bytes").astype(np.int64)
     largest_bytes = int(buffer_bytes[graph.npus :].max(initial=0))
     if "telemetry" in settings.congestion_control.signals and largest_bytes > MAX_TELEMETRY_BUFFER_BYTES:
         raise ConfigError(
@@ -363,9 +389,9 @@ def _check_buffer(graph: Graph, fabric: wire.Fabric, settings: pdes.Settings, sw
             f"{format_bytes(MAX_TELEMETRY_BUFFER_BYTES)} with {settings.congestion_control.name}, whose packets "
             "carry it"
         )
-    if not switch.pfc:
+    if not wire.at_tiers(graph, settings, "pfc")[graph.npus :].any():
         return
-    headroom = wire.headrooms(graph, fabric, settings) * wire.classes_in_use(settings)
+    headroom = wire.headrooms(graph, fabric, settings) * len(settings.lossless_classes)
     need = np.bincount(graph.link_dst, headroom, graph.nodes).astype(np.int64)
     # NPUs have no shared buffers
     need[: graph.npus] = 0

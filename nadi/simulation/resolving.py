@@ -21,7 +21,16 @@ from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.ranks import ALONE, RankGather, together
 from nadi.launching.workers import Workers
 from nadi.simulation import network_settings as fabric
-from nadi.simulation.assembly import check_supported, reading, resource_checks, schedule, with_flows, with_slow_links
+from nadi.simulation.assembly import (
+    check_supported,
+    optical,
+    reading,
+    resource_checks,
+    schedule,
+    with_classes,
+    with_flows,
+    with_slow_links,
+)
 from nadi.simulation.assembly.partitioning import Division, Load, measured_load, place, traffic_load
 from nadi.simulation.assembly.reading import LoadedWorkload, WorkReader
 from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks
@@ -289,8 +298,15 @@ class Resolver:
         if slowdown is not None:
             config = config.decided(system={"compute_slowdown": slowdown})
         sample_ps = _sample_ps(config.output.sample, graph, settings)
-        check_supported(config.faults, network.model, has_pauses=network.pfc is True)
-        faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
+        check_supported(config.faults, network.model, has_pauses=network.anywhere("pfc"))
+        optical.check_supported(config)
+        faults = schedule(
+            config.faults,
+            network.detection_time,
+            graph,
+            cut_through=network.anywhere("cut_through"),
+            circuits=reader.circuits,
+        )
         settings = replace(
             settings,
             compute_slowdown=settings.compute_slowdown if slowdown is None else slowdown,
@@ -304,7 +320,8 @@ class Resolver:
             faults=faults or settings.faults,
         )
         _check_durations(int(work.program.node_duration_ps.max(initial=0)), settings)
-        settings = fabric.fitted(graph, with_flows(settings, work.program, network.flows))
+        settings = with_flows(settings, work.program, network.flows)
+        settings = fabric.fitted(graph, with_classes(settings, work.program, network.classes or {}, reader.exchange))
         return _Inputs(config, graph, work, settings, owner, note)
 
     def _plan(

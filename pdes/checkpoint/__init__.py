@@ -152,6 +152,24 @@ def as_world(template: s.World, arrays: Mapping[str, np.ndarray]) -> s.World:
     return world
 
 
+def changes_until(world: s.World, time_ps: int) -> tuple[int, int]:
+    """Return the number of changes of the schedule up to a time, and the time in ps of the next, INF without one.
+
+    Args:
+        world: State of the LP (`World`).
+        time_ps: The time in ps.
+    """
+    const, change = world.net.const, world.schedule.change
+    once, again = np.split(change.begin_ps, [int(const.first_repeated)])
+    made = int((once <= time_ps).sum())
+    if len(once) == made and len(again):
+        turns = (time_ps - again) // int(const.circuits_period_ps) + 1
+        made += int(np.maximum(turns, 0).sum())
+        following = again + np.maximum(turns, 0) * int(const.circuits_period_ps)
+        return made, int(following.min())
+    return made, int(change.begin_ps[made]) if made < len(change) else s.INF
+
+
 def load_routes(world: s.World) -> None:
     """Load the routing tables that are in force after the changes of the schedule that were made.
 
@@ -159,8 +177,13 @@ def load_routes(world: s.World) -> None:
         world: State of the LP (`World`).
     """
     schedule, epochs = world.schedule, int(world.net.const.epochs)
-    made: Rows = schedule.change[: int(world.net.ctl.fault_at)]
-    numbers = made.value[made.kind == s.CHANGE_ROUTES]
+    made, rows, first = int(world.net.ctl.fault_at), len(schedule.change), int(world.net.const.first_repeated)
+    order = np.arange(min(made, rows))
+    if made > rows:
+        # those that repeat, ending with the last one that was made
+        order = np.roll(np.arange(first, rows), -(made - first))
+    done: Rows = schedule.change[order]
+    numbers = done.value[done.kind == s.CHANGE_ROUTES]
     if epochs == 1 or not len(numbers):
         return
     epoch = int(numbers[-1])

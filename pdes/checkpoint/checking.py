@@ -162,6 +162,7 @@ def _check_plain(world: s.World) -> None:
     """Check the arrays and counters of an LP that hold numbers of rows without a declared kind."""
     net, qps, insts = world.net, world.qps, world.insts
     blocks = len(net.block_free)
+    changes = len(world.schedule.change)
     plain = {
         "net.inbox": (net.inbox, len(net.record)),
         "net.wait_head": (net.wait_head, len(net.record)),
@@ -186,7 +187,7 @@ def _check_plain(world: s.World) -> None:
         "net.ctl.flows_in": (net.ctl.flows_in, len(qps.flow_in)),
         "net.ctl.side": (net.ctl.side, s.SIDES - 1),
         "net.ctl.parity": (net.ctl.parity, 1),
-        "net.ctl.fault_at": (net.ctl.fault_at, len(world.schedule.change)),
+        "net.ctl.fault_at": (net.ctl.fault_at, s.INF if net.const.first_repeated < changes else changes),
     }
     for name, (values, largest) in plain.items():
         _check(name, values, largest)

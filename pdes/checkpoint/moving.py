@@ -17,7 +17,7 @@ from nadi.pdes.core.packet import class_of, end_of, instance_node, key_owner, li
 from nadi.pdes.core.rows import Row, RowsOf, WordKind
 from nadi.pdes.core.rows.network import KeptMessage, LaterMessage, Message, PendingRequest, QueuedRequest
 from nadi.pdes.network.port_queues import TIME_BITS
-from nadi.pdes.npu.endpoints import ENDS
+from nadi.pdes.npu.endpoints import ENDS, NOTIFIES
 
 # kinds of words that `renumbered` translates, and the field of Shared with their new numbers
 NUMBERED = {
@@ -26,7 +26,7 @@ NUMBERED = {
     WordKind.QUEUE_PAIR: "pair",
     WordKind.MESSAGE: "message",
 }
-GATE_QUEUES = 5
+GATE_QUEUES = s.TRIMMED + 1
 NODE_SHIFT = 40  # of the NPU in an instance's key
 LANE_MASK = (1 << s.REF_LANE) - 1
 
@@ -284,14 +284,18 @@ def move_messages(shared: Shared) -> None:
     for kind, listed in lists.items():
         into, saved = _seen_as(kind, lp.world.qps.msg), _seen_as(kind, old.qps.msg)[listed]
         into[shared.message[listed]] = renumbered(shared, saved)
-    # the end of a replayed collective has a group slot in place of a queue pair
+    # the end of a replayed collective has a group slot in place of a queue pair, and a notification word 2 of a packet
     later = _seen_as(LaterMessage, old.qps.msg)[lists[LaterMessage]]
     ends = np.flatnonzero(later.what == ENDS)
     slots, new_slots = slots_of(shared)
     place = np.zeros(int(slots.max(initial=0)) + 1, np.int64)
     place[slots] = new_slots
     at = shared.message[lists[LaterMessage][ends]]
-    _seen_as(LaterMessage, lp.world.qps.msg).connection[at] = place[later.connection[ends]]
+    moved = _seen_as(LaterMessage, lp.world.qps.msg)
+    moved.connection[at] = place[later.connection[ends]]
+    of = later.what == NOTIFIES
+    words = shared.pairs.renumbered(later.w1[of], later.payload_bytes[of])
+    moved.payload_bytes[shared.message[lists[LaterMessage][of]]] = words
 
 
 def _seen_as(kind: type[Row], rows: Rows) -> Rows:

@@ -95,10 +95,8 @@ class Redivision:
         ctl, npus = lp.world.net.ctl, lp.part.npus
         ctl.rows_left = lp.world.npus.npu.rows_left[:npus].sum()
         ctl.now_ps, ctl.check = self._begin_ps, 1
-        changes: Rows = lp.world.schedule.change
-        made = int((changes.begin_ps <= self._begin_ps).sum()) if ctl.fault_ps < s.INF else 0
-        ctl.fault_at = made
-        ctl.fault_ps = changes[made].begin_ps if made < len(changes) and ctl.fault_ps < s.INF else s.INF
+        if ctl.fault_ps < s.INF:
+            ctl.fault_at, ctl.fault_ps = checkpoint.changes_until(lp.world, self._begin_ps)
         checkpoint.load_routes(lp.world)
         self._settle_cells(lp, olds)
         self._put_on_wires(lp, olds)

@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nadi.pdes.construction import tables
+from nadi.pdes.construction.circuits import lit_tables
 from nadi.pdes.construction.constants import constants_of, hooks_of
 from nadi.pdes.construction.domains import AGGREGATOR_KIND, domain_tables
-from nadi.pdes.construction.fabric import credit_lanes, samples, shared_buffers, window_packets
+from nadi.pdes.construction.fabric import window_packets
 from nadi.pdes.construction.layout import Layout, LogicalProcess, Outboxes, Part, Simulation, offsets
+from nadi.pdes.construction.ports import class_arrays, credit_lanes, samples, shared_buffers
 from nadi.pdes.construction.schedule import scheduled, with_pit
 from nadi.pdes.construction.settings import NO_FAULTS, Settings
 from nadi.pdes.core import Graph, ImpossibleRunError, Int64, Program, Record, Rows, Schedules, packet, state as s
@@ -76,6 +78,7 @@ def _net(
         tx=tx,
         link_class=aligned(fabric.classes),
         tx_dropped=zeros(len(part.links)),
+        **lit_tables(settings.faults.circuits, part.links, len(tx)),
         record=rows_of(network.PacketRecord, blocks * s.BLOCK_RECORDS),
         block_next=zeros(blocks, np.int32),
         block_free=aligned(np.arange(blocks)[::-1], np.int32),  # a stack, the lowest on top
@@ -90,6 +93,7 @@ def _net(
         ordered=zeros(blocks * s.BLOCK_RECORDS * is_mixed, np.int32),
         held_block=zeros(blocks * is_mixed, np.int32),
         jobs=tables.own_tables(jobs, len(tx)),
+        **class_arrays(settings, part),
         **shared_buffers(graph, fabric, part, settings),
         **credit_lanes(graph, fabric, part, settings),
         **sampled,
@@ -119,9 +123,10 @@ def _qps(part: Part, const: Record, scalars: Record, layout: Layout, settings: S
         qp_val=qp_val,
         cc=rows_of(network.CongestionState, pairs if layout.control.update else 1),
         par=par,
-        resends=rows_of(network.Resends, pairs if settings.switch and settings.switch.trimming else 1),
+        resends=rows_of(network.Resends, pairs if settings.trims else 1),
         sel_tx=rows_of(network.Selective, pairs if settings.selective_repeat else 1),
         sel_rx=rows_of(network.Selective, receivers if settings.selective_repeat else 1),
+        sent_at=zeros(pairs * s.SELECTIVE_PACKETS * (settings.ack_every_bytes > 0)),
         credit_tx=rows_of(network.SendCredit, pairs if settings.receiver_credits else 1),
         credit_rx=rows_of(network.ReceiveCredit, receivers if settings.receiver_credits else 1),
         paths=rows_of(network.PairPaths, pairs if settings.entropy.act else 1),
@@ -339,13 +344,14 @@ def _build_lp(
 ) -> LogicalProcess:
     """Return one LP, `part`, with its world; shared: traces, plans and jobs, which all LPs of a process share."""
     graph, fabric = layout.graph, layout.fabric
-    routes, routing, schedule, epochs = scheduled(graph, fabric, part, settings)
+    routes, routing, schedule, epochs, first_repeated = scheduled(graph, fabric, part, settings)
     trace, plans, jobs = shared
     npu, state, row_ptr = tables.npu_rows(program, jobs, part, layout, settings)
     const = constants_of(layout, program, settings, part, routing)
     const.jobs = tables.jobs_per_link(jobs)
     net = with_pit(_net(layout, part, const, npu, outboxes, jobs, settings), settings.faults)
     const.epochs = epochs
+    const.first_repeated = first_repeated
     net.ctl.cell_ps = const.cell_ps
     domains = [domain for domain in layout.domains if part.local[domain.switch] >= 0 and layout.replays]
     if len(schedule.change):

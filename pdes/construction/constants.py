@@ -37,9 +37,9 @@ from nadi.pdes.npu import collective, delivery, endpoints, in_flight, npu_window
 from nadi.pdes.reuse_kernels.domains import enter_domain, leave_domain
 
 OF_SETTINGS = (  # constants named like the fields of Settings that give their values
-    "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries max_resends cnp_interval_ps p2p_class "
+    "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries max_resends cnp_interval_ps "
     "flowlet_gap_ps collectives_in_flight record_nodes record_flows one_at_a_time remote_sharers sample_ps tick_ps "
-    "paths"
+    "paths ack_every_bytes cnp_delay_ps"
 )
 OF_FIDELITY = "endpoint_delay_ps resolution_ps send_latency_ps"  # constants named like fields of Fidelity
 
@@ -72,6 +72,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
         const[name] = getattr(settings.fidelity, name)
     _set_transport(const, graph, settings)
     const.tie_pause_ps = tie_pause_ps(graph, settings)
+    const.circuits_period_ps = settings.faults.circuits.period_ps
     const.cell_ps = const.long_cell_ps = fabric.cell_ps
     const.lookahead_ps = layout.lookahead_ps
     const.lists = part.lists
@@ -81,7 +82,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.outer, const.splits = part.outer, part.splits
     const.lane_stride = 1 + lanes
     const.reserve_blocks = fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64
-    const.reserve_messages = sends + (settings.tick_ps > 0)
+    const.reserve_messages = sends + (settings.tick_ps > 0) + (settings.cnp_delay_ps > 0)
     const.reserve_queue_pairs = max(stages, min(sends, graph.npus * (connections + has_control)))
     const.serial_collectives = not settings.concurrent_collectives
     const.cut_bytes = settings.header_bytes
@@ -155,23 +156,20 @@ def _set_port_queues(const: Record, settings: Settings, batch: int, degree: int)
         _set_credits(const, settings.credits, settings)
     if settings.has_port_queues:
         # a queue that is not empty has a block; with credits, a departure may need one for its frame
-        const.reserve_blocks += batch // s.BLOCK_RECORDS + 2 * max(2, int(const.queues)) * degree
+        const.reserve_blocks += (
+            batch // s.BLOCK_RECORDS + 2 * max(2, len(settings.data_classes), int(const.queues)) * degree
+        )
 
 
 def _set_switch(const: Record, switch: SharedBuffer, settings: Settings) -> None:
     """Set the constants of switches with shared buffers."""
-    weights = switch.class_weights or (1, 1)
     const.depths = settings.queue_samples
-    const.pfc, const.ecn, const.trim = switch.pfc, switch.ecn, switch.trimming
-    const.ecn_last_hop = switch.ecn_last_hop
+    const.ecn = settings.has_ecn
+    const.trim = settings.trims
     const.trimmed_bytes = switch.trimmed_size_bytes or settings.header_bytes
-    const.trimmed_a_turn = shared_switch.trimmed_a_turn(
-        switch.trim_share, settings.mtu_bytes + settings.header_bytes, int(const.trimmed_bytes)
-    )
     const.pause_frame_bytes = PAUSE_FRAME_BYTES
-    const.alpha_1024ths = round(1024 * switch.pfc_alpha)
-    const.resume_offset_bytes = switch.pfc_resume_offset_bytes
-    const.class_weights = weights[0] | weights[1] << 16
+    const.classes = sum(1 << each for each in settings.data_classes)
+    const.strict_classes = sum(1 << i for i, weight in enumerate(switch.class_weights) if weight == 0)
 
 
 def _set_credits(const: Record, rules: CreditSwitch, settings: Settings) -> None:
@@ -266,6 +264,7 @@ def _of_senders(settings: Settings, control: congestion.Control, *, has_nics: bo
         ("pace", is_rate_limited, pacing.limit_rate),
         ("begin_message", is_rate_limited, pacing.begin_message),
         ("notify", "cnp" in control.signals, transport.notify),
+        ("notify", "cnp" in control.signals and settings.cnp_delay_ps, endpoints.notify_later),
         ("telemetry", "telemetry" in control.signals, telemetry.carry),
         ("credits", settings.receiver_credits, receiver_credits.manage),
         ("selective_sender", settings.selective_repeat, selective.sender),

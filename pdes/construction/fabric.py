@@ -1,32 +1,21 @@
-"""Figures of the fabric that all logical processes share, and the first state of switches that share a buffer."""
+"""Figures of the fabric that all logical processes share: links by class, round trips, windows, timeouts."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nadi.pdes.construction.schedule import fastest_psb, link_changes, slowest
-from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings, SharedBuffer
-from nadi.pdes.core import Bools, Graph, ImpossibleRunError, Int32, Int64, Record, Rows, packet, state as s
-from nadi.pdes.core.jit import rows_of, zeros
+from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings
+from nadi.pdes.core import Bools, Graph, ImpossibleRunError, Int64, Rows, packet, state as s
+from nadi.pdes.core.jit import rows_of
 from nadi.pdes.core.rows.network import (
-    Gate,
     LinkClass,
-    LinkSample,
-    MarkDraws,
-    SampleEntry,
-    SwitchBuffer,
     Telemetry,
-    VirtualLane,
 )
-from nadi.pdes.network import lane_credits
-from nadi.pdes.network.credit_switch import QUEUES_OF_CONTROL
-from nadi.pdes.network.framing import FLIT_BYTES, NVSWITCH_KIND, domain_switches, is_ample, is_framed, is_in_domain
+from nadi.pdes.network.framing import FLIT_BYTES, NVSWITCH_KIND, is_ample, is_framed, is_in_domain
 from nadi.pdes.nic.receiver_credits import MAX_WINDOW_BDPS
-
-if TYPE_CHECKING:
-    from nadi.pdes.construction.layout import Part
 
 MAX_BATCH = 60_000  # packets that may arrive at one node during a cell: the limit of the arrays that sort them
 MAX_CELL_PS = 1 << 36  # 69 ms: keeps times within a cell far below the width of the words that hold them
@@ -46,7 +35,8 @@ class Fabric:
         self.psb = s.PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.astype(np.float64)  # [links] ps per byte
         self.fastest_psb = fastest_psb(self.psb, settings.faults)  # [links] its minimum during the run
         switches = np.arange(graph.nodes) >= graph.npus
-        self.cut = (settings.cut_through & switches).astype(np.int8)  # [nodes] 1 = the switch cuts through
+        # [nodes] 1 = the switch cuts through
+        self.cut = (at_tiers(graph, settings, "cut_through").astype(bool) & switches).astype(np.int8)
         self.latency_ps = graph.node_latency_ps.astype(np.int64)  # [nodes] arrival to departure, unless in delay_ps
         self.delay_ps = graph.link_delay_ps.astype(np.int64)  # [links] propagation time
         if settings.has_port_queues:  # forwarding latency counts as a part of the link
@@ -139,6 +129,8 @@ class Fabric:
         if settings.credits:
             # a switch knows the link over which a packet came by its own link in the other direction
             special = special | s.RISES * graph.routing.rising_links(graph)[np.arange(graph.links) ^ 1]
+        for circuit in settings.faults.circuits.circuits:
+            special[list(circuit.links)] |= s.CIRCUIT | s.CARE
         delay_ps, switch = self.delay_ps, settings.switch
         rows = rows_of(
             LinkClass, len(seen_bytes), ps_per_byte=self.psb, delay_ps=delay_ps, seen_bytes=seen_bytes, special=special
@@ -146,28 +138,46 @@ class Fabric:
         if switch:
             scale = s.PS_PER_BYTE_AT_1_BPS / self.psb / REFERENCE_BPS
             # a switch marks packets where they leave it
-            rows.kmin_bytes = at_tiers(graph, switch, "ecn_kmin_bytes")[graph.link_src] * scale
-            rows.kmax_bytes = at_tiers(graph, switch, "ecn_kmax_bytes")[graph.link_src] * scale
-            rows.pmax = at_tiers(graph, switch, "ecn_pmax")[graph.link_src] * 2**32
+            rows.kmin_bytes = at_tiers(graph, settings, "ecn_kmin_bytes")[graph.link_src] * scale
+            rows.kmax_bytes = at_tiers(graph, settings, "ecn_kmax_bytes")[graph.link_src] * scale
+            rows.pmax = at_tiers(graph, settings, "ecn_pmax")[graph.link_src] * 2**32
             for rate_bps, kmin_bytes, kmax_bytes, pmax in switch.ecn_by_rate:
                 own = self._rate_bps == rate_bps
                 rows.kmin_bytes[own], rows.kmax_bytes[own] = kmin_bytes, kmax_bytes
                 rows.pmax[own] = int(pmax * 2**32)
         words = rows[: len(seen_bytes)].view(np.int64).reshape(-1, LinkClass.words)
-        kinds, number = np.unique(words, axis=0, return_inverse=True)
-        return kinds.reshape(-1).view(LinkClass.dtype).view(np.recarray), number.reshape(-1)
+        first, number = _distinct_rows(words)
+        return words[first].reshape(-1).view(LinkClass.dtype).view(np.recarray), number
 
 
-def at_tiers(graph: Graph, switch: SharedBuffer, key: str) -> NDArray[np.number[Any]]:
-    """Return values of a key of shared buffers, [nodes]: that of the node's tier, if it has one, else that of all.
+def _distinct_rows(words: Int64) -> tuple[Int64, Int64]:
+    """Return the first place of each distinct row of `words`, int64[n, columns], in ascending order, and each's number.
+
+    Sorts a column at a time, of those that are not equal throughout: ten times faster than to sort rows.
+    """
+    number, most = np.zeros(len(words), np.int64), 1
+    for column in words.T:
+        if len(column) and np.any(column != column[0]):
+            values, place = np.unique(column, return_inverse=True)
+            if most * len(values) > 1 << 62:
+                kinds, number = np.unique(number, return_inverse=True)
+                most = len(kinds)
+            number = number * len(values) + place
+            most *= len(values)
+    _, first, number = np.unique(number, return_index=True, return_inverse=True)
+    return first, number
+
+
+def at_tiers(graph: Graph, settings: Settings, key: str) -> NDArray[np.number[Any]]:
+    """Return values of a key of switches, [nodes]: that of the node's tier, if it has one, else that of all.
 
     Args:
         graph: The fabric (`Graph`).
-        switch: Settings of switches that share a buffer.
-        key: The name of a field of `TierBuffer`.
+        settings: Settings of the run; all keys but cut_through are those of shared buffers.
+        key: The name of a field of `TierSwitch`.
     """
-    values = np.full(graph.nodes, getattr(switch, key))
-    for tier in switch.tiers:
+    values = np.full(graph.nodes, getattr(settings if key == "cut_through" else settings.switch, key))
+    for tier in settings.tiers:
         if getattr(tier, key) is not None:
             of_tier = [tier_word(name) == tier.word for name in graph.switch_names]
             values[graph.npus :][of_tier] = getattr(tier, key)
@@ -190,16 +200,16 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
         graph: The fabric (`Graph`).
         settings: Settings of the run.
     """
-    routing: Any = graph.routing
+    # while circuits are dark, paths may be longer
+    routings: list[Any] = [graph.routing, *(settings.faults.routings.values() if settings.faults.circuits else ())]
     # a detour is two paths one after the other
-    hops = routing.longest_links() * (2 if settings.routing.route else 1)
+    hops = max(routing.longest_links() for routing in routings) * (2 if settings.routing.route else 1)
     psb = s.PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.min()
     wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
     per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))
     return int(hops * per_hop), hops
 
 
-WEIGHT_BYTES = 64  # bytes of a unit of the weights of virtual lanes (IBTA volume 1, 7.6.9.2)
 PAUSE_PACKETS = 16  # full packets on the slowest link: ties further apart are of different queues
 MIN_TIE_PAUSE_PS = 10**6  # so that a few packets of the fastest links make no pause
 
@@ -273,12 +283,11 @@ def rto_ps(graph: Graph, settings: Settings) -> int:
         settings: Settings of the run.
     """
     limit: float = settings.queue_limit_bytes
-    # with pauses and automatic headrooms nothing overflows, so there is no limit
-    given = settings.switch and at_tiers(graph, settings.switch, "pfc_headroom_bytes")[graph.npus :].any()
-    if settings.switch and not (settings.switch.pfc and not given):
+    if settings.switch and can_drop(graph, settings):
         # a queue alone in the buffer grows to alpha / (1 + alpha) of it
-        largest_bytes = int(at_tiers(graph, settings.switch, "buffer_bytes")[graph.npus :].max(initial=0))
-        limit = largest_bytes * settings.switch.pfc_alpha / (1 + settings.switch.pfc_alpha)
+        alpha = at_tiers(graph, settings, "pfc_alpha")[graph.npus :].astype(np.float64)
+        buffer_bytes = at_tiers(graph, settings, "buffer_bytes")[graph.npus :].astype(np.float64)
+        limit = float((buffer_bytes * alpha / (1 + alpha)).max(initial=0))
     if not limit and settings.faults.can_lose(settings):
         limit = QUEUE_BYTES
     if settings.rto_ps or not limit:
@@ -289,207 +298,14 @@ def rto_ps(graph: Graph, settings: Settings) -> int:
     return min(int(4 * (rtt + hops * (queue + 2 * added_ps))) + 1_000_000, MAX_RTO_PS)
 
 
-# The initial state of switches that share a buffer: how much their queues may share, and the headroom of each port.
-#
-# Also the state of links that are sampled.
-
-_SAMPLE_ENTRIES = 1 << 14  # entries of the log of samples beside those that one action may use: 512 KB
-
-
-def classes_in_use(settings: Settings) -> int:
-    """Return the number of data classes of a run.
-
-    Args:
-        settings: Settings of the run.
-    """
-    return 1 + settings.p2p_class
-
-
-def headrooms(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
-    """Return int64[links], bytes per class that may still arrive over a link after its receiver asks for a pause.
-
-    The value is 0 for NVLink within a domain, which knows no pauses.
+def can_drop(graph: Graph, settings: Settings) -> bool:
+    """Return whether a switch with a shared buffer may drop a packet: one without pauses, or with a given headroom.
 
     Args:
         graph: The fabric (`Graph`).
-        fabric: Links of the fabric by class, and their times (`Fabric`).
-        settings: Settings of the run.
+        settings: Settings of the run, with shared buffers.
     """
-    # The pause frame waits behind a packet that has just begun, both directions take their propagation time, and the
-    # other end may just have begun a packet; one more packet is the one that caused the pause. (IEEE 802.1Qbb annex O
-    # counts the same terms.)
-    packet = settings.mtu_bytes + settings.header_bytes
-    round_trip_ps = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
-    found = np.ceil(round_trip_ps / fabric.psb).astype(np.int64) + 3 * packet + PAUSE_FRAME_BYTES
-    if settings.switch:
-        given = at_tiers(graph, settings.switch, "pfc_headroom_bytes")[graph.link_dst].astype(np.int64)
-        found = np.where(given > 0, given, found)
-    found[fabric.inside] = 0
-    return found
-
-
-def _facing(graph: Graph, part: "Part") -> Int32:
-    """Return int32[links of the fabric], the own outgoing link of `part` whose reverse each link is."""
-    facing: Int32 = zeros(graph.links, np.int32)
-    # links 2k and 2k + 1 are the directions of one cable
-    facing[part.links ^ 1] = np.arange(len(part.links))
-    return facing
-
-
-def _check_buffers(pool: Rows, buffer_bytes: Int64, part: "Part", settings: Settings, switches: Int64) -> None:
-    """Raise ImpossibleRunError if headrooms leave nothing to share at a switch, or a packet could never enter one.
-
-    `switches` are the places of those with shared buffers among the nodes of `part`, whose buffers have buffer_bytes.
-    """
-    switch = settings.switch or SharedBuffer()
-    too_small = switches[pool.shared_bytes[switches] <= 0]
-    if len(too_small):
-        node = int(part.nodes[too_small[0]])
-        own_bytes = int(buffer_bytes[too_small[0]])
-        need = own_bytes - int(pool.shared_bytes[too_small[0]])
-        raise ImpossibleRunError(
-            f"switch {node}: a buffer of {own_bytes} bytes, but the headrooms of its ports take "
-            f"{need}; expected a larger buffer or smaller headrooms"
-        )
-    packet = settings.mtu_bytes + settings.header_bytes
-    smallest_bytes = int(buffer_bytes[switches].min(initial=2**62))
-    max_queue_bytes = min(1024, round(1024 * switch.pfc_alpha)) * smallest_bytes >> 10
-    if len(switches) and not switch.pfc and max_queue_bytes < packet:
-        raise ImpossibleRunError(
-            f"a switch with a buffer of {smallest_bytes} bytes and pfc_alpha {switch.pfc_alpha} "
-            f"lets {max_queue_bytes} bytes wait in a queue; expected at least a packet of {packet}"
-        )
-
-
-def _set_limits(gate: Rows, graph: Graph, part: "Part", settings: Settings) -> None:
-    """Set the thresholds of the ports of an LP's switches, rows `gate`, and which of them lead to NPUs."""
-    to_npu = graph.link_dst[part.links] < graph.npus
-    gate.is_last_hop[:] = to_npu
-    switch = settings.switch
-    if switch is not None and switch.trim_threshold_bytes:
-        factor = np.where(to_npu, switch.trim_last_hop, 1.0) * graph.link_rate_bps[part.links] / REFERENCE_BPS
-        limits = switch.trim_threshold_bytes * factor
-        gate.limit_bytes[:] = np.maximum(limits, settings.mtu_bytes + settings.header_bytes)
-
-
-def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Settings) -> dict[str, Any]:
-    """Return the arrays of an LP for shared buffers, from `gate` to `pause_log`, by name; {} without such buffers.
-
-    The log has room for twice the pauses that are kept, so that no more are lost in the cell during which it fills up.
-    Raises ImpossibleRunError: the headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
-
-    Args:
-        graph: The fabric (`Graph`).
-        fabric: Links of the fabric by class, and their times (`Fabric`).
-        part: Nodes and links of the LP (`Part`).
-        settings: Settings of the run.
-    """
-    if settings.switch is None:
-        return {}
-    gate = rows_of(Gate, len(part.links))
-    pool = rows_of(SwitchBuffer, len(part.nodes))
-    buffer_bytes = at_tiers(graph, settings.switch, "buffer_bytes")[part.nodes].astype(np.int64)
-    pool.shared_bytes = buffer_bytes
-    if settings.switch.pfc and len(part.links):
-        headroom = headrooms(graph, fabric, settings)[part.links ^ 1]
-        gate.headroom_bytes[:] = headroom
-        # each port and class has a headroom of its own, and all share the rest
-        node_headroom = np.bincount(part.local[graph.link_src[part.links]], headroom, len(part.nodes)).astype(np.int64)
-        pool.shared_bytes -= node_headroom * classes_in_use(settings)
-    _set_limits(gate, graph, part, settings)
-    of_domain = domain_switches(graph)[part.nodes]
-    _check_buffers(pool, buffer_bytes, part, settings, np.flatnonzero((part.nodes >= graph.npus) & ~of_domain))
-    pool.shared_bytes[of_domain] = 0
-    samples = len(part.links) * settings.queue_samples
-    return {
-        "gate": gate,
-        "pool": pool,
-        "backlog": zeros(len(part.links), np.int32),
-        "facing": _facing(graph, part),
-        "mark_draws": rows_of(MarkDraws, len(part.links) if settings.switch.ecn else 1),
-        "depth": zeros(samples, np.int32),
-        "marks": zeros(samples if settings.switch.ecn else 1, np.int32),
-        "pause_log": zeros(2 * 2 * settings.logged_pauses),
-    }
-
-
-SMALLEST_LANE_BYTES = 51_200  # minimum of an automatic buffer (Settings.CreditSwitch)
-
-
-def lane_units(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
-    """Return int64[links], the size in units of each virtual lane's buffer at the end of a link.
-
-    An automatic buffer covers the time from the begin of a full packet until its credits are back: two propagation
-    times, the packet, its frame, and a packet that the frame waits for; and one more packet.
-
-    Args:
-        graph: The fabric (`Graph`).
-        fabric: Links of the fabric by class, and their times (`Fabric`).
-        settings: Settings of the run, with credits.
-
-    Raises:
-        ImpossibleRunError: A buffer has no room for a packet, or more than a frame can return.
-    """
-    rules = settings.credits
-    assert rules is not None, "the caller checks it"  # noqa: S101 - for mypy
-    full_bytes = settings.mtu_bytes + settings.header_bytes
-    if rules.lane_buffer_bytes:
-        found_bytes = np.full(graph.links, rules.lane_buffer_bytes, np.int64)
-    else:
-        round_trip_ps = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
-        found_bytes = np.ceil(round_trip_ps / fabric.psb).astype(np.int64) + 3 * full_bytes + rules.credit_frame_bytes
-        # aggregators' links are so fast that their round trip holds more than any buffer
-        most_bytes = (lane_credits.MAX_UNITS - 1) * rules.credit_unit_bytes
-        found_bytes = np.minimum(np.maximum(found_bytes, SMALLEST_LANE_BYTES), most_bytes)
-    units = found_bytes // rules.credit_unit_bytes
-    need = -(-full_bytes // rules.credit_unit_bytes)
-    if units.min(initial=need) < need or units.max(initial=0) >= lane_credits.MAX_UNITS:
-        raise ImpossibleRunError(
-            f"buffers of virtual lanes of {int(units.min())} to {int(units.max())} units of {rules.credit_unit_bytes} "
-            f"bytes; expected at least the {need} of a packet, and at most {lane_credits.MAX_UNITS - 1}"
-        )
-    return units
-
-
-def credit_lanes(graph: Graph, fabric: Fabric, part: "Part", settings: Settings) -> dict[str, Any]:
-    """Return arrays gate, lane, lane_weight, pool, backlog, facing and depth of an LP; {} without credits.
-
-    Args:
-        graph: The fabric (`Graph`).
-        fabric: Links of the fabric by class, and their times (`Fabric`).
-        part: Nodes and links of the LP (`Part`).
-        settings: Settings of the run.
-    """
-    if settings.credits is None:
-        return {}
-    rules = settings.credits
-    queues = rules.virtual_lanes + QUEUES_OF_CONTROL
-    lane = rows_of(VirtualLane, max(1, len(part.links) * queues))
-    lane.free_units[: len(part.links) * queues] = np.repeat(lane_units(graph, fabric, settings)[part.links], queues)
-    pool = rows_of(SwitchBuffer, len(part.nodes))
-    pool.shared_bytes = ~domain_switches(graph)[part.nodes]
-    weights = zeros(packet.MAX_DATA_CLASSES)
-    # without weights a turn is a packet
-    weights[: rules.virtual_lanes] = WEIGHT_BYTES * np.array(rules.lane_weights or [1] * rules.virtual_lanes)
-    return {
-        "gate": rows_of(Gate, len(part.links)),
-        "lane": lane,
-        "lane_weight": weights,
-        "pool": pool,
-        "backlog": zeros(len(part.links), np.int32),
-        "facing": _facing(graph, part),
-        "depth": zeros(len(part.links) * settings.queue_samples, np.int32),
-    }
-
-
-def samples(rows: int, const: Record) -> dict[str, Any]:
-    """Return arrays sample and sample_log of an LP, {} if links are not sampled.
-
-    Args:
-        rows: Number of rows of `tx`, each of which gets a row of `sample`.
-        const: Constants of the LP (a row `Constants`).
-    """
-    if const.sample_ps == 0:
-        return {}
-    entries = _SAMPLE_ENTRIES + int(const.reserve_samples)
-    return {"sample": rows_of(LinkSample, rows), "sample_log": rows_of(SampleEntry, entries)}
+    # with pauses and automatic headrooms nothing overflows
+    has_given = at_tiers(graph, settings, "pfc_headroom_bytes")[graph.npus :].any()
+    pauses = at_tiers(graph, settings, "pfc")[graph.npus :].all()
+    return bool(has_given or not pauses or settings.lossless_classes != settings.data_classes)

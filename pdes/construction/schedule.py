@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from nadi.pdes.construction.settings import Faults, LinkFault, NpuFault, Settings, down_sets
+from nadi.pdes.construction.circuits import unrolled
+from nadi.pdes.construction.settings import Faults, LinkFault, NpuFault, Settings
 from nadi.pdes.core import Array, Float64, Graph, ImpossibleRunError, Int8, Int32, Int64, Record, Rows, state as s
 from nadi.pdes.core.jit import aligned, row_of, rows_of, unused
 from nadi.pdes.core.packet import COLUMN_BITS, link_meta
@@ -277,9 +278,10 @@ def fastest_psb(psb: Float64, faults: Faults) -> Float64:
 
 
 def slowest(faults: Faults, rate_bps: int) -> tuple[int, int]:
-    """Return the lowest rate in bit/s, at most rate_bps, and the maximum latency in ps that faults add."""
+    """Return the lowest rate in bit/s, at most rate_bps, and the maximum latency in ps that faults or circuits add."""
     rates = [fault.rate_bps for fault in faults.links if fault.rate_bps]
-    return min([rate_bps, *rates]), max([0, *(fault.added_latency_ps for fault in faults.links)])
+    waits = [faults.circuits.longest_wait_ps(), *(fault.added_latency_ps for fault in faults.links)]
+    return min([rate_bps, *rates]), max(waits)
 
 
 def _cell_begin(time_ps: int, cell_ps: int) -> int:
@@ -345,6 +347,7 @@ def with_pit(net: s.Net, faults: Faults) -> s.Net:
         "tx_dropped": 1,
         "port_ties": 1,
         "gate": int(shares),
+        "gate_details": int(shares),
         "mark_draws": int(shares and net.const.ecn == 1),
         "sample": int(net.const.sample_ps > 0),
     }
@@ -381,8 +384,10 @@ def _class_row(class_row: Record, faults: Sequence[LinkFault]) -> Record:
 
 def scheduled(
     graph: Graph, fabric: "Fabric", part: "Part", settings: Settings
-) -> tuple[s.Routes, list[int], s.FaultSchedule, int]:
-    """Return the routes of an LP, [dimensions, homes], its FaultSchedule, and its number of routing-table sets.
+) -> tuple[s.Routes, list[int], s.FaultSchedule, int, int]:
+    """Return the routes of an LP, [dimensions, homes], its FaultSchedule, its number of routing-table sets.
+
+    The last value is the number of changes that happen once; those after them happen again in every period of circuits.
 
     Args:
         graph: The fabric (`Graph`).
@@ -392,26 +397,30 @@ def scheduled(
     """
     faults = settings.faults
     routes, *routing = routing_tables(graph, fabric, part, settings)
-    routings: list[frozenset[int]] = [frozenset()]
     # most runs have no changes, and a dictionary of all links takes time
-    row = {link: i for i, link in enumerate(part.links.tolist())} if fabric.changes or faults.storms else {}
+    has_rows = fabric.changes or faults.storms or faults.circuits
+    row = {link: i for i, link in enumerate(part.links.tolist())} if has_rows else {}
     changes = [(time, s.CHANGE_LINK, row[link], number) for time, link, number in fabric.changes if link in row]
     changes += _npu_changes(faults, fabric.cell_ps, part)
     paused = [(storm.at_ps, link) for storm in faults.storms for link in storm.links if link in row]
     changes += [(_cell_begin(time, fabric.cell_ps), s.CHANGE_PAUSE, row[link], 0) for time, link in paused]
-    epoch_at = {}
-    for time, down in down_sets(faults.links):
-        if down not in routings:
-            routings.append(down)
-        # routes change once the fault is detected; of two at one time, the later counts
-        epoch_at[_cell_begin(time + faults.detection_time_ps, fabric.cell_ps)] = routings.index(down)
+    once, repeated = faults.route_changes(fabric.cell_ps)
+    number = {down: i for i, down in enumerate(dict.fromkeys([frozenset(), *(down for _, down in (*once, *repeated))]))}
+    # of two at one time, the later counts
+    epoch_at = {_cell_begin(time, fabric.cell_ps): number[down] for time, down in once}
     changes += [(time, s.CHANGE_ROUTES, 0, epoch) for time, epoch in epoch_at.items()]
+    again = [(time, s.CHANGE_ROUTES, 0, number[down]) for time, down in repeated]
+    if settings.fidelity.hooks.act:
+        # flows have rates, which change; packets look at the time when they leave
+        of_circuits = unrolled(faults.circuits.lit_changes(), faults.circuits.period_ps, faults.last_ps(fabric.cell_ps))
+        for into, found in zip((changes, again), of_circuits, strict=True):
+            into += [(time, s.CHANGE_CIRCUIT, row[link], 0) for time, link in found if link in row]
     tables: dict[str, Array] = {}
-    if len(routings) > 1:
-        routes, tables = _epochs(graph, fabric, part, settings, routes, routings)
-    change = rows_of(Change, len(changes))[: len(changes)]
-    change[:] = np.array(sorted(changes), change.dtype)
-    return routes, routing, unused(s.FaultSchedule, change=change, **tables), len(routings)
+    if len(number) > 1:
+        routes, tables = _epochs(graph, fabric, part, settings, routes, list(number))
+    change = rows_of(Change, len(changes) + len(again))[: len(changes) + len(again)]
+    change[:] = np.array([*sorted(changes), *sorted(again)], change.dtype)
+    return routes, routing, unused(s.FaultSchedule, change=change, **tables), len(number), len(changes)
 
 
 def slow_changes(faults: Sequence[NpuFault], cell_ps: int) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from nadi.pdes.construction.circuits import NO_CIRCUITS, Circuits, LinkSets, route_changes
 from nadi.pdes.core import Bools, Int64, Setting, setting
 from nadi.pdes.core.rows import INF
 from nadi.pdes.fidelity import Fidelity, flow
@@ -61,7 +62,7 @@ class PauseStorm:
 
 @dataclass(frozen=True, eq=False)
 class Faults:
-    """The faults of a run."""
+    """The faults of a run, and the circuits of its optical switches."""
 
     links: tuple[LinkFault, ...] = setting((), "faults of links", is_given=False)
     npus: tuple[NpuFault, ...] = setting((), "faults of NPUs", is_given=False)
@@ -70,25 +71,50 @@ class Faults:
         default_factory=dict, metadata={"setting": Setting("routing without the links that are down", is_given=False)}
     )
     storms: tuple[PauseStorm, ...] = setting((), "NICs that pause links for ever", is_given=False)
+    circuits: Circuits = setting(NO_CIRCUITS, "circuits of optical switches", is_given=False)
 
     def __bool__(self) -> bool:
-        return bool(self.links or self.npus or self.storms)
+        return bool(self.links or self.npus or self.storms or self.circuits)
 
     @property
     def never_change(self) -> bool:
         """Whether links and NPUs are as slow from the begin of the run to its end, and no packet is lost."""
         spans = {(fault.at_ps, fault.until_ps) for fault in self.npus}
-        return spans <= {(0, INF)} and not self.storms and all(fault.is_lasting for fault in self.links)
+        changes = self.storms or self.circuits
+        return spans <= {(0, INF)} and not changes and all(fault.is_lasting for fault in self.links)
 
     def can_lose(self, settings: "Settings") -> bool:
-        """Return whether packets may get lost.
+        """Return whether packets may get lost, or overtake others where circuits change, so that timers must run.
 
         Args:
             settings: Settings of the run.
         """
         # With shared buffers any fault of a link counts: a pause that comes late, or a rate beyond the headroom, can
         # overflow a buffer.
-        return any(f.down or f.error_rate > 0 or settings.switch is not None for f in self.links)
+        of_links = any(f.down or f.error_rate > 0 or settings.switch is not None for f in self.links)
+        return of_links or self.circuits.need_timers
+
+    def last_ps(self, cell_ps: int = 1) -> int:
+        """Return a time in ps after which no fault changes anything.
+
+        Args:
+            cell_ps: Length of a cell in ps; changes may happen so much later.
+        """
+        times = [storm.at_ps for storm in self.storms]
+        for faults in (self.links, self.npus):
+            times += [time for fault in faults for time in (fault.at_ps, fault.until_ps) if time < INF]
+        return max(times) + self.detection_time_ps + cell_ps if times else 0
+
+    def route_changes(self, cell_ps: int = 1) -> tuple[LinkSets, LinkSets]:
+        """Return the links that routes avoid from each change on: changes that happen once, and then in every period.
+
+        Routes avoid a link that is down from the detection on, and a circuit by its schedule.
+
+        Args:
+            cell_ps: Length of a cell in ps; changes may happen so much later.
+        """
+        down = [(ps + self.detection_time_ps, links) for ps, links in down_sets(self.links)]
+        return route_changes(self.circuits, down, self.last_ps(cell_ps))
 
 
 NO_FAULTS = Faults()
@@ -107,15 +133,23 @@ def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
     return sets
 
 
-class TierBuffer(NamedTuple):
+class TierSwitch(NamedTuple):
     """What differs at the switches of one kind, by the word of their names; None = as at all others."""
 
     word: str  # "leaf" of the switches "leaf 0", "leaf 1", ...
+    cut_through: bool | None = None
     buffer_bytes: int | None = None
+    pfc: bool | None = None
+    pfc_alpha: float | None = None
     pfc_headroom_bytes: int | None = None
+    pfc_resume_offset_bytes: int | None = None
+    ecn: bool | None = None
     ecn_kmin_bytes: int | None = None
     ecn_kmax_bytes: int | None = None
     ecn_pmax: float | None = None
+    trimming: bool | None = None
+    trim_threshold_bytes: int | None = None
+    trim_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +158,8 @@ class SharedBuffer:
 
     With pfc a switch pauses its senders; without, it drops packets or trims them to headers. pfc_headroom_bytes 0 is
     computed from rate and delay. The thresholds of ecn refer to 25 Gb/s and scale with the rate. The discipline follows
-    from class_weights if it is None: weighted round robin with weights, strict priority of class 0 without.
+    from class_weights if it is None: weighted round robin with weights, "ets" if one of them is 0, and strict priority
+    of the lowest class without.
     """
 
     buffer_bytes: int = setting(32_000_000, "buffer memory of a switch in bytes")
@@ -154,21 +189,31 @@ class SharedBuffer:
     )
     trimmed_size_bytes: int = setting(0, "size of a trimmed packet on the wire; auto: header", "auto")
     ecn_last_hop: bool = setting(True, "mark packets also at ports to NPUs")
-    class_weights: tuple[int, ...] = setting((), "weights of data classes 0 and 1 in packets", "none")
+    pfc_classes: tuple[int, ...] = setting(
+        (), "data classes whose senders switches pause; packets of the others are dropped", "all"
+    )
+    class_weights: tuple[int, ...] = setting(
+        (), "weights of data classes 0, 1, ... in packets; with discipline ets, 0 = before all others", "none"
+    )
     discipline: Discipline | None = setting(
-        None, "order in which a port sends its data classes; auto: weighted with class_weights, else strict", "auto"
+        None,
+        "order in which a port sends its data classes; auto: strict without class_weights, weighted with them, ets if "
+        "one is 0",
+        "auto",
     )
     # (rate in bit/s, kmin and kmax in bytes, pmax) of links of exactly that rate, in place of the keys without rate
     ecn_by_rate: tuple[tuple[int, int, int, float], ...] = setting(
         (), "ecn_kmin, ecn_kmax and ecn_pmax of links of exactly some rates, by rate", "none"
     )
-    tiers: tuple[TierBuffer, ...] = setting(
-        (), "keys of buffer, headroom and ECN that differ by the word of a switch's name", "none"
+    # (data class, kmin and kmax in bytes, pmax), in place of all other thresholds
+    ecn_by_class: tuple[tuple[int, int, int, float], ...] = setting(
+        (), "ecn_kmin, ecn_kmax and ecn_pmax of data classes, by class, at 25 Gb/s", "none"
     )
 
     def __post_init__(self) -> None:
         if self.discipline is None:
-            object.__setattr__(self, "discipline", discipline("weighted") if self.class_weights else STRICT)
+            by_weight = discipline("weighted" if all(self.class_weights) else "ets")
+            object.__setattr__(self, "discipline", by_weight if self.class_weights else STRICT)
 
 
 @dataclass(frozen=True)
@@ -224,6 +269,9 @@ class Settings:
     window_bytes: int = setting(0, "payload that a sender may have unacknowledged, per peer and group", "auto")
     queue_limit_bytes: int = setting(0, "drop-tail limit of a switch port", "unlimited")
     cut_through: bool = setting(False, "forward a packet as soon as its header has arrived")
+    tiers: tuple[TierSwitch, ...] = setting(
+        (), "keys of switches that differ by the word of a switch's name: buffer, PFC, ECN, trimming, latency", "none"
+    )
     rto_ps: int = setting(0, "retransmission timeout: time without progress after which a sender retransmits", "auto")
     max_retries: int = setting(16, "consecutive timeouts after which the run fails")
     max_resends: int = setting(
@@ -246,11 +294,19 @@ class Settings:
         "has its own, with its own path and congestion control",
     )
     p2p_class: int = setting(0, "data class, or virtual lane, of point-to-point messages; collectives have 0")
+    group_classes: Int64 | None = setting(None, "data class of each group's messages; None: 0", is_given=False)
+    named_classes: tuple[int, ...] = setting((), "data classes of the run; none: 0 and p2p_class", is_given=False)
+    p2p_classes: Int64 | None = setting(
+        None, "data class of each NPU's point-to-point messages; None: p2p_class", is_given=False
+    )
     congestion_control: Control = setting(
         NO_CONTROL,
         "congestion control of queue pairs: `nadi net controls` lists names and parameters; or the user's own, FILE.py",
     )
     cnp_interval_ps: int = setting(4_000_000, "minimum time between two congestion notifications of a queue pair")
+    cnp_delay_ps: int = setting(
+        0, "time that a receiver's NIC takes from the arrival of a marked packet to its congestion notification"
+    )
     receiver_credits: bool = setting(
         False, "receivers grant credit to senders at the rate of their links (RCCC), beside any congestion control"
     )
@@ -276,6 +332,11 @@ class Settings:
         "auto",
         "delivery mode of Ultra Ethernet: rud = any order, selective repeat, windows count packets in flight; rod = in "
         "order, go-back-N; auto: windows count from the first unacknowledged packet on",
+    )
+    ack_every_bytes: int = setting(
+        0,
+        "delivery rud: data after which a receiver acknowledges, if nothing asks for it at once; 0: each packet; Ultra "
+        "Ethernet and htsim: 16 KiB",
     )
     sleek: bool = setting(
         False, "infer losses from the number of packets out of order, as SLEEK does where switches do not trim"
@@ -367,6 +428,29 @@ class Settings:
     def has_port_queues(self) -> bool:
         """Whether switches hold packets in queues at their ports: they share buffers, or links have credits."""
         return self.switch is not None or self.credits is not None
+
+    @property
+    def has_ecn(self) -> bool:
+        """Whether some switches mark packets."""
+        return self.switch is not None and (self.switch.ecn or any(tier.ecn for tier in self.tiers))
+
+    @property
+    def trims(self) -> bool:
+        """Whether some switches trim packets."""
+        return self.switch is not None and (self.switch.trimming or any(tier.trimming for tier in self.tiers))
+
+    @property
+    def data_classes(self) -> tuple[int, ...]:
+        """Data classes of the run's packets, in order."""
+        # requests to send belong to no group
+        unnamed = not self.named_classes or self.rendezvous_bytes or self.collectives_in_flight
+        return tuple(sorted({*(self.named_classes or {self.p2p_class}), *({0} if unnamed else ())}))
+
+    @property
+    def lossless_classes(self) -> tuple[int, ...]:
+        """Those of them whose senders switches with PFC pause."""
+        only = self.switch.pfc_classes if self.switch else ()
+        return tuple(each for each in self.data_classes if not only or each in only)
 
     @property
     def slows_compute(self) -> bool:

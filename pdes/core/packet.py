@@ -43,6 +43,10 @@ FLAG_MARK = 1 << 20  # congestion mark (ECN); on an acknowledgement, the mark of
 FLAG_TRIMMED = 1 << 21  # data trimmed to its header, which travels as control
 FLAGS = FLAG_CNP | FLAG_ACK | FLAG_LAST | FLAG_NAK | FLAG_MARK | FLAG_TRIMMED
 FLAG_LAST_HOP = FLAG_NAK  # of a trimmed packet: the last switch trimmed it (Ultra Ethernet's TRIMMED_LASTHOP)
+# where receivers coalesce acknowledgements (`ack_every_bytes`, pdes/nic/selective.py)
+FLAG_AGAIN = FLAG_NAK  # of data that is not trimmed: it was sent before
+FLAG_ASK = FLAG_CNP  # of data: its sender asks for an acknowledgement at once
+FLAG_ECHO_AGAIN = FLAG_LAST  # of an acknowledgement: FLAG_AGAIN of its packet
 PAUSE_FRAME = 0xFFFFF  # destination of a pause frame, which is for the other end of the link; word 2 is `pause_word`
 PAUSE, RESUME = 1, 0
 
@@ -54,6 +58,7 @@ DECIDED = -(1 << 63)  # bit 63: a switch has decided on a detour
 DIRECT = 1 << 62  # with DECIDED: only the shortest path is left
 FINAL = 1 << 61  # with DECIDED: no other switch decides again
 COLUMN_BITS = 13  # of the home of a detour
+SACK_EXPECTED_SHIFT, SACK_NAMED_MASK, SACK_MASK = 10, 0x3FF, 0x3FFF  # of the two numbers in word 2 (`sack_word`)
 HALF_PSN = 1 << 23  # half the range of sequence numbers, the longest distance that orders two of them
 
 
@@ -87,9 +92,9 @@ job_of = bits(20)  # number of the job
 sender_pair = bits(24, 24)  # the sender's queue pair
 entropy = bits(ENTROPY_SHIFT, ENTROPY_MASK.bit_length())  # of the path
 detour_column = bits(ENTROPY_SHIFT, COLUMN_BITS)  # home of the detour, where a switch has decided on one
-paused_class = bits(1, 1)  # data class
+paused_class = bits(1, 3)  # data class
 asks_to_pause = bits(0, 1)  # PAUSE or RESUME
-logged_link = bits(2)  # link of the fabric that must stop, or may send again
+logged_link = bits(4)  # link of the fabric that must stop, or may send again
 # Fields of word 3.
 tag_group = bits(GROUP_SHIFT)
 tag_seq = bits(SEQ_SHIFT, 20)  # number of the collective within its group
@@ -135,9 +140,11 @@ def trimmed(word1, size_bytes, flag_bits):
         size_bytes: Size in bytes to which the packet is cut.
         flag_bits: FLAG_LAST_HOP if the last switch trims it, else 0.
     """
-    # the size field is cleared first: `|` alone would mix the bits of both sizes
+    # the size field and FLAG_AGAIN are cleared first: `|` alone would mix the bits of both sizes
     return (
-        (word1 & ~(0xFFFF << BYTES_SHIFT)) | (size_bytes << BYTES_SHIFT) | ((FLAG_TRIMMED | flag_bits) << FLAGS_SHIFT)
+        (word1 & ~(0xFFFF << BYTES_SHIFT | FLAG_AGAIN << FLAGS_SHIFT))
+        | (size_bytes << BYTES_SHIFT)
+        | ((FLAG_TRIMMED | flag_bits) << FLAGS_SHIFT)
     )
 
 
@@ -171,7 +178,7 @@ def logged_pause(link, word2):
         link: Number in the fabric of the link that must stop or may send.
         word2: Word 2 of the pause frame.
     """
-    return link << 2 | word2
+    return link << 4 | word2
 
 
 @inline
@@ -211,6 +218,33 @@ def on_detour(word2, column):
 def is_on_detour(word2):
     """Return whether a packet, by its word 2, is on its way to the home of a detour."""
     return word2 < 0 and word2 & DIRECT == 0
+
+
+@inline
+def sack_word(word2, expected_seq, ahead):
+    """Return word 2 of an acknowledgement whose word 3 is a bitmap: it holds two numbers, 14 and 10 bits of them.
+
+    Args:
+        word2: Word 2 of the acknowledged packet.
+        expected_seq: First packet that has not arrived.
+        ahead: Number of the acknowledged packet less expected_seq; below -512 it counts as -512.
+    """
+    named = max(ahead, -(SACK_NAMED_MASK + 1) // 2) + (SACK_NAMED_MASK + 1) // 2
+    return word2 & PATH_MASK | (expected_seq & SACK_MASK) << SACK_EXPECTED_SHIFT | named
+
+
+@inline
+def sack_numbers(word2, una):
+    """Return expected_seq less the sender's first unacknowledged packet `una`, and `ahead`, of `sack_word`.
+
+    Args:
+        word2: Word 2 of the acknowledgement.
+        una: First packet that the sender knows not to have arrived.
+    """
+    # the nearest number with these 14 bits: an acknowledgement is never 7,680 packets (8,192 less a window) late
+    advance = ((word2 >> SACK_EXPECTED_SHIFT) - una) & SACK_MASK
+    advance -= (SACK_MASK + 1) * (advance > SACK_MASK >> 1)
+    return advance, (word2 & SACK_NAMED_MASK) - (SACK_NAMED_MASK + 1) // 2
 
 
 @inline

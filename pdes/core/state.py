@@ -63,15 +63,15 @@ SIDES = 4  # inboxes of a node: one for the current cell and one for each of the
 BLOCK_RECORDS = 8
 BLOCK_SHIFT = 3  # packet records come in blocks of BLOCK_RECORDS = 1 << BLOCK_SHIFT
 
-CARE, FRAMED, INSIDE, AMPLE, RISES = 1, 2, 4, 8, 16
+CARE, FRAMED, INSIDE, AMPLE, CIRCUIT, RISES = 1, 2, 4, 8, 16, 32
 """Flags of a link class. CARE: packets may be lost, carry telemetry, or are sampled; FRAMED: the link carries flits;
 INSIDE: the link is NVLink that leads to NPUs of its domain alone: no congestion control, no share for other hosts;
 AMPLE: the link of an aggregator, which is faster than all other links of its switch together and so limits no flow;
+CIRCUIT: an optical switch decides when the link carries packets (pdes/network/circuits.py);
 RISES: packets that came over its other direction go on in the next virtual lane (`Routing.rising_links`).
 """
 MAX_CLASSES = 1 << 16
-
-CONTROL, FRAMES, TRIMMED = 2, 3, 4  # queues of a gate after the data classes': control, pause frames, trimmed packets
+CONTROL, FRAMES, TRIMMED = 8, 9, 10  # queues of a gate after those of the 8 data classes
 
 FLOWLETS = 1024  # flows that a switch distinguishes by a hash
 
@@ -239,6 +239,8 @@ class Net(NamedTuple):
     tx: Annotated[np.recarray, network.OutgoingLink, RowsOf.LINK]  # then those that come from other LPs (`meta` only)
     link_class: Annotated[np.recarray, network.LinkClass, ALONE]
     tx_dropped: Annotated[Int64, RowsOf.LINK]  # packets
+    circuit: Annotated[Int64, BUILT]  # [rows of tx] where there are circuits: place of the link's windows in `lit`
+    lit: Annotated[Int64, BUILT]  # windows of circuits (pdes/network/circuits.py)
     record: Annotated[np.recarray, network.PacketRecord, RowsOf.BLOCK, OWN_WAY]
     block_next: Annotated[Int32, RowsOf.BLOCK, REMADE]
     block_free: Annotated[Int32, RowsOf.BLOCK, REMADE]  # stack
@@ -248,9 +250,13 @@ class Net(NamedTuple):
     out_at: Annotated[Int64, BUILT]  # [lists x 2] where the halves of a list begin in the outbox
     in_at: Annotated[Int64, BUILT]  # [lists x 2] addresses of the halves for this LP
     gate: Annotated[np.recarray, network.Gate, RowsOf.LINK]
+    gate_details: Annotated[np.recarray, network.GateDetails, RowsOf.LINK]
     # where there are credits: virtual lanes of each link, then the two queues of control of its port
     lane: Annotated[np.recarray, network.VirtualLane, RowsOf.LINK, Each("queues")]
-    lane_weight: Annotated[Int64, BUILT]  # [virtual lanes] bytes that a lane sends in a turn
+    lane_weight: Annotated[Int64, BUILT]  # in a turn: [virtual lanes] bytes; [data classes] as the discipline means it
+    class_marks: Annotated[np.recarray, network.ClassMarks, BUILT]  # [data classes] where marks differ by class
+    group_class: Annotated[Int8, BUILT]  # [groups] data class of the messages of each
+    p2p_class: Annotated[Int8, BUILT]  # [own NPUs] data class of the point-to-point messages that each sends
     pool: Annotated[np.recarray, network.SwitchBuffer, RowsOf.NODE]
     backlog: Annotated[Int32, RowsOf.LINK, OWN_WAY]  # for each node, its ports where something waits
     facing: Annotated[Int32, BUILT]  # [links of the fabric] own outgoing link whose reverse it is
@@ -258,7 +264,7 @@ class Net(NamedTuple):
     marks: Annotated[Int32, RowsOf.LINK, OWN_WAY]  # likewise, packets that the port marked, where there is ECN
     sample: Annotated[np.recarray, network.LinkSample, RowsOf.LINK]  # where links are sampled
     sample_log: Annotated[np.recarray, network.SampleEntry, EMPTY]  # entries, filled from the end
-    # [pauses x 2] ps, link in the fabric << 2 | data class << 1 | 1 for a pause
+    # [pauses x 2] ps, link in the fabric << 4 | data class << 1 | 1 for a pause
     pause_log: Annotated[Int64, RowsOf.LP, OWN_WAY]
     telemetry: Annotated[np.recarray, network.Telemetry, RowsOf.BLOCK, OWN_WAY]  # where packets carry it
     carried: Annotated[np.record, network.Telemetry, EMPTY]  # one row: of the packet in hand
@@ -321,6 +327,7 @@ class Qps(NamedTuple):
     resends: Annotated[np.recarray, network.Resends, RowsOf.PAIR]  # where switches trim packets
     sel_tx: Annotated[np.recarray, network.Selective, RowsOf.PAIR]
     sel_rx: Annotated[np.recarray, network.Selective, RowsOf.RECEIVER]
+    sent_at: Annotated[Int64, RowsOf.PAIR, Each(SELECTIVE_PACKETS)]  # where receivers coalesce acknowledgements
     credit_tx: Annotated[np.recarray, network.SendCredit, RowsOf.PAIR]  # where receivers give credits
     credit_rx: Annotated[np.recarray, network.ReceiveCredit, RowsOf.RECEIVER]
     paths: Annotated[np.recarray, network.PairPaths, RowsOf.PAIR]  # where senders choose entropies
@@ -405,7 +412,7 @@ class Flows(NamedTuple):
     turn_place: Int64  # [NPUs] places in turn_heap + 1, 0 = none
 
 
-CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE, CHANGE_ROUTES = range(4)
+CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE, CHANGE_ROUTES, CHANGE_CIRCUIT = range(5)
 
 
 class FaultSchedule(NamedTuple):

@@ -62,7 +62,7 @@ def keys_with(more: str) -> frozenset[str]:
     return frozenset({"fidelity", "endpoint_delay", "reduction_bandwidth", *more.split()})
 
 
-PATH_KEYS = keys_with("send_latency mtu header ack window cut_through nvlink_framing p2p_share queue_pairs")
+PATH_KEYS = keys_with("send_latency mtu header ack window cut_through tiers nvlink_framing p2p_share queue_pairs")
 """Keys of [network] of every model whose messages have the headers of packets."""
 
 

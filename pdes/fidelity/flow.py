@@ -15,13 +15,14 @@ from nadi.pdes.core import setting
 from nadi.pdes.core.jit import call_hook, clock_ns, hook, inline, outline
 from nadi.pdes.core.packet import destination
 from nadi.pdes.core.rows import INF
-from nadi.pdes.core.state import CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
+from nadi.pdes.core.state import CHANGE_CIRCUIT, CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
 from nadi.pdes.fidelity import NO_PAUSES, PATH_KEYS, MessageHooks, NetworkModel, OwnKeys
 from nadi.pdes.messages import paths, rates
 from nadi.pdes.messages.coupled import end_stage, lay_coupled
 from nadi.pdes.messages.events import ARRIVE, FINISH, SOLVE, add_event
 from nadi.pdes.messages.whole import add_message_event, leaves
 from nadi.pdes.network.link import count_for_job, count_sent
+from nadi.pdes.network.routing import change_row
 
 COUPLED_ABOVE_MESSAGES = 1 << 22  # messages of a run, 40 s at 10 us each, above which "auto" couples collectives
 
@@ -136,15 +137,17 @@ def change_network(world, now_ps):
     """
     net, schedule = world.net, world.schedule
     first = net.ctl.fault_at
+    # changes that repeat do not keep a run going in which nothing else can happen
+    goes_on = net.ctl.events > 0 or world.flows.state.active > 0 or first < net.const.first_repeated
     call_hook(net.hooks.make_changes, net.const.address)
     for i in range(first, net.ctl.fault_at):
-        change = schedule.change[i]
-        if change.kind == CHANGE_LINK:
+        change = schedule.change[change_row(net, schedule, i)]
+        if change.kind == CHANGE_LINK or change.kind == CHANGE_CIRCUIT:
             paths.set_capacity(world.flows, change.index, paths.capacity_of(net, change.index))
         elif change.kind == CHANGE_ROUTES:
             world.flows.state.epoch = change.value + 1
     rates.ask_to_solve(world, now_ps)
-    if net.ctl.fault_ps < LONGEST_RUN_PS:
+    if net.ctl.fault_ps < LONGEST_RUN_PS and goes_on:
         add_event(net.ctl, world.messages, net.ctl.fault_ps, FINISH, 0, 0)
 
 

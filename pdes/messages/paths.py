@@ -10,7 +10,7 @@ from nadi.pdes.core import Int64, packet
 from nadi.pdes.core.jit import inline, outline
 from nadi.pdes.core.state import AMPLE, FRAMED, PS_PER_S, Net
 from nadi.pdes.network.framing import FLIT_BYTES, framed_bytes
-from nadi.pdes.network.link import class_row, full_packet_bytes, nominal_psb, on_link_bytes, share_psb
+from nadi.pdes.network.link import class_row, full_packet_bytes, is_dark, nominal_psb, on_link_bytes, share_psb
 from nadi.pdes.network.routing import SET_MASK, SET_SHIFT, balanced, forwarding_ps, next_link, npu_route, switch_cell_to
 
 RATE_UNITS = 64  # units of rates per B/s: 3e-12 of the rate of 50 Gb/s
@@ -38,7 +38,7 @@ def capacities(net: Net) -> Int64:
 def capacity_of(net, link):
     """Return the load that row `link` of the links of `net`, `net.tx`, carries now (FlowLink.capacity)."""
     row = net.link_class[packet.class_of(net.tx[link].meta)]
-    if row.error == ALWAYS_LOST:
+    if row.error == ALWAYS_LOST or is_dark(net, link, net.ctl.now_ps, 1):
         return np.int64(0)
     return np.int64(min(UNITS_PER_PS / row.ps_per_byte, MAX_RATE)) << WEIGHT_SHIFT
 

@@ -4,9 +4,9 @@ import numpy as np
 
 from nadi.pdes.core.algorithms import NONE, mix, mix2, prefetch_block
 from nadi.pdes.core.jit import inline
-from nadi.pdes.core.packet import LINK_BITS, inbox_later_ps, inbox_link
-from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
-from nadi.pdes.network.link import inbox_of
+from nadi.pdes.core.packet import LINK_BITS, inbox_later_ps, inbox_link, number_of
+from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, INSIDE, NEED_BLOCKS
+from nadi.pdes.network.link import class_row, inbox_of
 from nadi.pdes.network.telemetry import samples_short
 
 # Own counts of nodes and ports, from which its choices among equal packets or links follow as if at random.
@@ -307,6 +307,47 @@ def end_of_tie(key, first, batch):
 
 
 @inline
+def nvlink_to(net, node):
+    """Return the link by which packets of its NVLink domain reach an NPU, by its number in the whole fabric; -1 = none.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the NPU in the LP.
+    """
+    for link in range(net.out_ptr[node], net.out_ptr[node + 1]):
+        if class_row(net, link).special & INSIDE != 0:
+            return number_of(net.tx[link].meta) ^ 1
+    return np.int64(-1)
+
+
+@inline
+def first_of_fabric(net, inbox, node, first, last):
+    """Return the first of the sorted packets of a tie that the node shuffles: one over NVLink goes before the others.
+
+    Such a packet does not count: exact reuse replays it (docs/explanation/reuse.md), and the order in which packets of
+    several NICs arrive must not tell whether it came.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        inbox: Rates of incoming links, and the batch of arrivals of the current node (`Inbox`).
+        node: Number of the node.
+        first: Index of the first packet of the tie in `batch_tmp`.
+        last: Index behind its last packet.
+    """
+    if net.const.several_nics == 0 or node >= net.const.npus:
+        return first
+    nvlink = nvlink_to(net, node)
+    for i in range(first, last):
+        entry = inbox.batch_tmp[i]
+        if entry >> 16 == nvlink:
+            for j in range(i, first, -1):
+                inbox.batch_tmp[j] = inbox.batch_tmp[j - 1]
+            inbox.batch_tmp[first] = entry
+            return first + 1
+    return first
+
+
+@inline
 def order_ties(net, inbox, node, begin_ps):
     """Order the packets of the batch that tie, over different links, as if at random.
 
@@ -331,7 +372,9 @@ def order_ties(net, inbox, node, begin_ps):
                 # depends on which LP sent first
                 inbox.batch_tmp[j] = came_over(net, inbox, index) << 16 | index
             sort_run(inbox.batch_tmp, first, last)
-            shuffle(inbox, first, last, draw_of(net, net.counts[node], begin_ps + time))
+            own = first_of_fabric(net, inbox, node, first, last)
+            if last > own + 1:
+                shuffle(inbox, own, last, draw_of(net, net.counts[node], begin_ps + time))
             for j in range(first, last):
                 key[j] = time << 16 | (inbox.batch_tmp[j] & 0xFFFF)
         first = last

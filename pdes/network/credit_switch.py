@@ -68,7 +68,7 @@ def lane_in_turn(net, link, table, ready):
         table: 0 for the table of low priority, 1 for that of high priority.
         ready: Bit set, not 0, of the lanes of the table that can send.
     """
-    own = net.gate[link].discipline
+    own = net.gate_details[link].discipline
     first = own[table] & LANE_MASK
     if ready & (1 << first) != 0 and own[table] >> 3 != 0:
         return first
@@ -97,7 +97,7 @@ def next_queue(net, link):
     high = ready & net.const.high_lanes
     low = ready & ~high
     # word 2: bytes of high priority since the last packet of low priority, or since none of these waited
-    sent_bytes = gate.discipline[2]
+    sent_bytes = net.gate_details[link].discipline[2]
     is_high = high != 0 and (low == 0 or sent_bytes == 0 or sent_bytes < net.const.high_limit_bytes)
     return lane_in_turn(net, link, np.int64(is_high), high if is_high else low)
 
@@ -113,7 +113,7 @@ def count_turn(net, link, lane, size_bytes):
         size_bytes: Size of the packet on the wire in bytes.
     """
     gate = net.gate[link]
-    own = gate.discipline
+    own = net.gate_details[link].discipline
     is_high = np.int64(net.const.high_lanes >> lane & 1)
     left = (own[is_high] >> 3) - size_bytes
     own[is_high] = lane | left << 3 if left > 0 else (lane + 1) & LANE_MASK
@@ -176,7 +176,7 @@ def depart(net, node, link, start_ps):
     else:
         size_bytes = packet.wire_bytes(word1)
         count_turn(net, link, queue, size_bytes)
-        gate.queued_bytes[0] -= size_bytes
+        gate.waiting_bytes -= size_bytes
         ingress, lane = word0 >> port_queues.TIME_BITS, packet.data_class(word1)
         send_data(net, node, link, ingress, lane, queued_ps, start_ps, packet.with_class(word1, queue), word2, word3)
 
@@ -216,10 +216,10 @@ def take_data(net, node, link, ingress, lane, now_ps, word1, word2, word3):
         return
     # its word 1 keeps the lane in which it came, as the queue is that of the lane in which it leaves
     enqueue(net, node, link, lane, now_ps, ingress, word1, word2, word3)
-    gate.queued_bytes[0] += size_bytes
-    gate.longest_bytes = max(gate.longest_bytes, gate.queued_bytes[0])
+    gate.waiting_bytes += size_bytes
+    gate.longest_bytes = max(gate.longest_bytes, gate.waiting_bytes)
     if net.const.depths > 0:
-        note_queue(net, link, now_ps, gate.queued_bytes[0])
+        note_queue(net, link, now_ps, gate.waiting_bytes)
 
 
 @inline

@@ -4,7 +4,18 @@ import numpy as np
 
 from nadi.pdes.core import algorithms, packet
 from nadi.pdes.core.jit import inline, outline, prefetch, trailing_zeros
-from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, INSIDE, NEED_BLOCKS, SIDES
+from nadi.pdes.core.state import (
+    BLOCK_RECORDS,
+    BLOCK_SHIFT,
+    CARE,
+    CIRCUIT,
+    FRAMED,
+    INF,
+    INSIDE,
+    NEED_BLOCKS,
+    SIDES,
+)
+from nadi.pdes.network.circuits import held_until_ps, next_lit_ps
 from nadi.pdes.network.framing import framed_bytes
 from nadi.pdes.network.lane_credits import refund
 from nadi.pdes.network.telemetry import sample_queue, sample_sent
@@ -240,10 +251,22 @@ def sample_packet(net, link, queued_ps, word1):
     start_ps = busy_ps - max(1, serialisation_ps(size_bytes, psb))
     sample_sent(net, link, start_ps, busy_ps, size_bytes)
     if net.hooks.shared_switches != 0 and class_row(net, link).special & INSIDE == 0:
-        gate = net.gate[link]
-        sample_queue(net, link, start_ps, gate.queued_bytes[0] + gate.queued_bytes[1])
+        sample_queue(net, link, start_ps, net.gate[link].waiting_bytes)
     elif 0 < queued_ps < start_ps and psb > 0:  # bytes before it at its port, as far as they were not sent
         sample_queue(net, link, queued_ps, np.int64((start_ps - queued_ps) / psb))
+
+
+@inline
+def is_dark(net, link, start_ps, duration_ps):
+    """Return whether a link is a circuit that carries nothing for some of the time from start_ps on.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Outgoing link (row of `tx`).
+        start_ps: Time in ps.
+        duration_ps: Length in ps of the time.
+    """
+    return class_row(net, link).special & CIRCUIT != 0 and next_lit_ps(net, link, start_ps, duration_ps) != start_ps
 
 
 @outline
@@ -263,6 +286,10 @@ def hand_over_with_care(net, link, link_word, queued_ps, arrival_ps, word1, word
         packets = packet.packets_sent(net.tx[link].sent_packets)
         # 0x10E keeps these draws apart from others of the seed; the count gives each packet its own
         is_lost = algorithms.mix3(net.const.seed + 0x10E, packet.number_of(link_word), packets) < error
+    if class_row(net, link).special & CIRCUIT != 0 and packet.destination(word1) != packet.PAUSE_FRAME:
+        size_bytes = on_link_bytes(net, link, word1, packet.wire_bytes(word1))
+        duration_ps = max(1, serialisation_ps(size_bytes, link_psb(net, link)))
+        is_lost |= is_dark(net, link, net.tx[link].busy_ps - duration_ps, duration_ps)
     if is_lost:
         # it has occupied the port, like a packet that a receiver discards for a bad checksum
         net.count.lost_packets += 1
@@ -288,9 +315,12 @@ def occupy(net, link, queued_ps, start_ps, word1):
     link_word = tx.meta
     link_class = net.link_class[packet.class_of(link_word)]
     special = link_class.special
-    if special & FRAMED != 0:
-        size_bytes = framed_bytes(net, word1, size_bytes)
     psb = link_class.ps_per_byte
+    if special & (FRAMED | CIRCUIT) != 0:
+        if special & FRAMED != 0:
+            size_bytes = framed_bytes(net, word1, size_bytes)
+        if special & CIRCUIT != 0:
+            start_ps = held_until_ps(net, link, start_ps, max(1, serialisation_ps(size_bytes, psb)))
     busy = start_ps + max(
         1, serialisation_ps(size_bytes, psb)
     )  # a node then receives no more packets than its batch holds

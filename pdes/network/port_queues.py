@@ -7,11 +7,16 @@ lasts until its resume: real ports refresh pauses before they expire.
 import numpy as np
 
 from nadi.pdes.core import algorithms, packet, state
-from nadi.pdes.core.jit import call_hook, inline
+from nadi.pdes.core.jit import call_hook, inline, trailing_zeros
 from nadi.pdes.network import lane_credits
 
 TIME_BITS = 40  # bits of the queueing time in word 0 of a packet that waits; the ingress link is above them
 TIME_MASK = (1 << TIME_BITS) - 1
+DATA_QUEUES = (1 << state.CONTROL) - 1  # bit set of the queues of data
+MARKS, MARKS_BY_CLASS, TO_NPU = 1, 2, 4
+"""Traits of a port. MARKS: it marks packets by the thresholds of its link; MARKS_BY_CLASS: by those of their data
+class; TO_NPU: it leads to an NPU.
+"""
 
 
 @inline
@@ -118,11 +123,12 @@ def control_waits(mask):
 
 
 @inline
-def next_queue(net, link, ready_queues):
+def next_queue(net, node, link, ready_queues):
     """Return the queue of a port that sends next.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the switch in the LP.
         link: Outgoing link of the port.
         ready_queues: Bit set of the queues that can send.
     """
@@ -131,10 +137,10 @@ def next_queue(net, link, ready_queues):
     first = control_waits(ready_queues)
     if first != 0:
         return state.CONTROL + (first >> 1)
-    data = ready_queues & 3
+    data = ready_queues & DATA_QUEUES
     # trimmed headers first, so that the receiver asks for data early, but at most so many per data packet: with nothing
     # but headers, no data would get through
-    if ready_queues >> state.TRIMMED != 0 and (data == 0 or gate.trimmed_turn < net.const.trimmed_a_turn):
+    if ready_queues >> state.TRIMMED != 0 and (data == 0 or gate.trimmed_turn < net.pool[node].trimmed_a_turn):
         if data != 0:
             gate.trimmed_turn += 1
         return np.int64(state.TRIMMED)
@@ -142,7 +148,7 @@ def next_queue(net, link, ready_queues):
         gate.trimmed_turn = 0
     if net.hooks.discipline != 0:
         return call_hook(net.hooks.discipline, net.const.address, link, data)
-    return np.int64(ready_queues & 1 == 0)  # strict priority of class 0
+    return np.int64(trailing_zeros(data))  # strict priority of the class with the lowest number
 
 
 @inline
@@ -189,15 +195,15 @@ def set_pause(net, link, word2, now_ps):
     if at + 1 < net.pause_log.shape[0]:
         net.pause_log[at] = now_ps
         net.pause_log[at + 1] = packet.logged_pause(packet.number_of(net.tx[link].meta), word2)
-    gate = net.gate[link]
+    gate, details = net.gate[link], net.gate_details[link]
     data_class = packet.paused_class(word2)
     bit = 1 << data_class
     was_paused = gate.paused & bit != 0  # a pause that is asked for again goes on, and lasts from its first frame
     if packet.asks_to_pause(word2) == packet.PAUSE:
         gate.paused |= bit
         if not was_paused:
-            gate.since_ps[data_class] = now_ps
+            details.since_ps[data_class] = now_ps
     elif was_paused:
         gate.paused &= ~bit
         # time of the pause that ends; results add the pauses that last at the end of the run
-        gate.paused_ps += now_ps - gate.since_ps[data_class]
+        details.paused_ps += now_ps - details.since_ps[data_class]

@@ -13,8 +13,18 @@ import numpy as np
 
 from nadi.pdes.core.algorithms import mix, mix3
 from nadi.pdes.core.jit import call_hook, copy_row, hook, inline
-from nadi.pdes.core.packet import CONNECTION_SHIFT, PAUSE, class_of, end_of, entropy, link_meta, number_of, pause_word
-from nadi.pdes.core.state import CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE, INF, world_at
+from nadi.pdes.core.packet import (
+    CONNECTION_SHIFT,
+    MAX_DATA_CLASSES,
+    PAUSE,
+    class_of,
+    end_of,
+    entropy,
+    link_meta,
+    number_of,
+    pause_word,
+)
+from nadi.pdes.core.state import CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE, CHANGE_ROUTES, INF, world_at
 from nadi.pdes.network.port_queues import set_pause
 
 DIM_RING, DIM_TABLE = 0, 1  # modes of a dimension at a node; in all other modes there is one way
@@ -407,6 +417,36 @@ def change_routes(routes, schedule, epoch, epochs):
     put_table(routes.home_hops, schedule.table8, at, epoch, epochs)
 
 
+@inline
+def change_row(net, schedule, number):
+    """Return the row of a change, which happens again in every period of circuits, or the number of rows.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        schedule: Changes during the run (`FaultSchedule`).
+        number: Number of the change, from 0 on.
+    """
+    rows, first = schedule.change.shape[0], net.const.first_repeated
+    return number if number < rows or first == rows else first + (number - first) % (rows - first)
+
+
+@inline
+def change_ps(net, schedule, number):
+    """Return the time in ps of a change; INF behind the last one.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        schedule: Changes during the run (`FaultSchedule`).
+        number: Number of the change, from 0 on.
+    """
+    row = change_row(net, schedule, number)
+    rows, first = schedule.change.shape[0], net.const.first_repeated
+    if row >= rows:
+        return np.int64(INF)
+    turns = (number - row) // max(1, rows - first)
+    return schedule.change[row].begin_ps + turns * net.const.circuits_period_ps
+
+
 @hook
 def make_changes(world_address):
     """Make all changes that are due in the current cell.
@@ -417,10 +457,14 @@ def make_changes(world_address):
     world = world_at(world_address)
     net, schedule = world.net, world.schedule
     at = net.ctl.fault_at
-    last = schedule.change.shape[0]
+    repeated = schedule.change.shape[0] - net.const.first_repeated
+    if repeated > 0 and at >= net.const.first_repeated:
+        # after a long idle time, whole periods of circuits leave the routes of the last one
+        behind = (net.ctl.now_ps - change_ps(net, schedule, at)) // net.const.circuits_period_ps
+        at += max(0, behind - 1) * repeated
     # several may be due, as idle LPs skip cells; in order, so that the last of one link holds
-    while at < last and schedule.change[at].begin_ps <= net.ctl.now_ps:
-        change = schedule.change[at]
+    while change_ps(net, schedule, at) <= net.ctl.now_ps:
+        change = schedule.change[change_row(net, schedule, at)]
         if change.kind == CHANGE_LINK:
             # if the delay decreases, the port pauses until nothing it sends can overtake packets on the wire: packets
             # that wait on a link must be in order of arrival
@@ -434,11 +478,12 @@ def make_changes(world_address):
         elif change.kind == CHANGE_PAUSE:
             # a pause storm: the NIC sends pause frames for ever, and no resume follows (Guo et al., SIGCOMM 2016,
             # section 4.3)
-            for data_class in range(1 + net.const.p2p_class):
-                set_pause(net, change.index, pause_word(data_class, PAUSE), change.begin_ps)
-        else:
+            for data_class in range(MAX_DATA_CLASSES):
+                if net.const.classes >> data_class & 1 != 0:
+                    set_pause(net, change.index, pause_word(data_class, PAUSE), change.begin_ps)
+        elif change.kind == CHANGE_ROUTES:
             change_routes(world.routes, schedule, change.value, net.const.epochs)
         at += 1
     net.ctl.fault_at = at
-    net.ctl.fault_ps = schedule.change[at].begin_ps if at < last else INF
+    net.ctl.fault_ps = change_ps(net, schedule, at)
     return 0

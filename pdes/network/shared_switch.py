@@ -20,8 +20,10 @@ from nadi.pdes.network.routing import choose, link_by_rule, switch_cell_to
 from nadi.pdes.network.switch import switches_window
 from nadi.pdes.network.telemetry import sample_queue
 
+REFERENCE_PSB = 320.0  # ps per byte at 25 Gb/s, to which marking thresholds of data classes refer
 AHEAD = 4  # packets of the batch by which prefetching precedes use
 TRIMMED_A_TURN = 10  # trimmed packets that are sent per data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)
+MANY = (1 << 31) - 1  # packets per turn that mean no limit
 TELEMETRY_BYTES_MASK = (1 << state.TELEMETRY_QUEUE_SHIFT) - 1
 TELEMETRY_TIME_MASK = (1 << state.TELEMETRY_CLASS_SHIFT) - 1
 
@@ -39,14 +41,14 @@ def trimmed_a_turn(share: float, full_bytes: int, trimmed_bytes: int) -> int:
     """
     if share == 0:
         return TRIMMED_A_TURN
-    return state.INF if share == 1 else max(1, int(share / (1 - share) * full_bytes / trimmed_bytes))
+    return MANY if share == 1 else min(MANY, max(1, int(share / (1 - share) * full_bytes / trimmed_bytes)))
 
 
 @inline
 def threshold(net, node):
     """Return the buffer bytes of switch `node` of `net` that a queue or ingress port may use: a share of the free."""
     free = max(0, net.pool[node].shared_bytes - net.pool[node].used_bytes)
-    return (free * net.const.alpha_1024ths) >> 10  # alpha x free (Choudhury and Hahne, 1998)
+    return (free * net.pool[node].alpha_1024ths) >> 10  # alpha x free (Choudhury and Hahne, 1998)
 
 
 @inline
@@ -56,13 +58,13 @@ def admit(net, node, link, ingress, klass, size_bytes):
     pool = net.pool[node]
     used = pool.used_bytes + size_bytes  # pauses count by where bytes came from, drops by where they go
     in_use = size_bytes + (
-        net.gate[ingress].in_bytes[klass] if net.const.pfc == 1 else net.gate[link].queued_bytes[klass]
+        net.gate[ingress].in_bytes[klass] if pool.pfc & (1 << klass) != 0 else net.gate[link].queued_bytes[klass]
     )
     limit = net.gate[link].limit_bytes
     fits = in_use <= (limit if limit > 0 else threshold(net, node)) and used <= pool.shared_bytes
     if fits:
         pool.used_bytes = used
-        if net.const.pfc == 1:
+        if pool.pfc & (1 << klass) != 0:
             net.gate[ingress].in_bytes[klass] = in_use
     return fits
 
@@ -82,11 +84,17 @@ def meet(net, link, start_ps, left_bytes):
 
 
 @inline
-def is_marked(net, node, link, left_bytes, start_ps):
-    """Return whether a packet that leaves left_bytes at `link` of `node` of `net` at start_ps is marked (RED)."""
+def is_marked(net, node, link, klass, left_bytes, start_ps):
+    """Return whether a packet of `klass` that leaves left_bytes at `link` of `node` of `net` at start_ps is marked."""
     tx = net.tx[link]
     link_class = net.link_class[packet.class_of(tx.meta)]
-    low, high = link_class.kmin_bytes, link_class.kmax_bytes
+    low, high, pmax = link_class.kmin_bytes, link_class.kmax_bytes, link_class.pmax
+    if net.gate[link].traits & port_queues.MARKS_BY_CLASS != 0:
+        own_class = net.class_marks[klass]
+        if own_class.is_own == 1:
+            scale = REFERENCE_PSB / link_class.ps_per_byte
+            low, high = np.int64(own_class.kmin_bytes * scale), np.int64(own_class.kmax_bytes * scale)
+            pmax = own_class.pmax
     if left_bytes >= high:  # RFC 3168 leaves the queue law open: DCQCN's is RED's, kmin to kmax
         return True
     if left_bytes <= low:
@@ -97,7 +105,7 @@ def is_marked(net, node, link, left_bytes, start_ps):
     own.draws += 1
     own.last_draw_ps = start_ps
     h = mix3(net.const.seed + 0xECE, link - net.out_ptr[node], own.draws)
-    return h < np.int64(link_class.pmax * (left_bytes - low) / (high - low))
+    return h < np.int64(pmax * (left_bytes - low) / (high - low))
 
 
 @outline
@@ -137,22 +145,22 @@ def note_queue(net, link, now_ps, waiting_bytes):
 
 
 @inline
-def start_transmission(net, node, link, queued_ps, start_ps, left_bytes, all_left_bytes, word1, word2, word3):
+def start_transmission(net, node, link, klass, queued_ps, start_ps, left_bytes, word1, word2, word3):
     """Send a data packet from a switch.
 
-    net, node, link: outgoing link of a switch of the LP; queued_ps, start_ps: time in ps at which it came to the port,
-    and at which its first bit leaves; left_bytes, all_left_bytes: bytes of its class that wait behind it, and of both
-    classes; word1, word2, word3: words of the packet (pdes/core/packet.py).
+    net, node, link: outgoing link of a switch of the LP; klass: the packet's data class; queued_ps, start_ps: time in
+    ps at which it came to the port, and at which its first bit leaves; left_bytes: bytes of its class that wait behind
+    it; word1, word2, word3: words of the packet (pdes/core/packet.py).
     """
-    marks = net.const.ecn == 1 and left_bytes > 0 and (net.const.ecn_last_hop == 1 or net.gate[link].is_last_hop == 0)
-    if marks and is_marked(net, node, link, left_bytes, start_ps):
+    marks = left_bytes > 0 and net.gate[link].traits & (port_queues.MARKS | port_queues.MARKS_BY_CLASS) != 0
+    if marks and is_marked(net, node, link, klass, left_bytes, start_ps):
         word1 = packet.filled_in(word1, 0, packet.FLAG_MARK)
         net.gate[link].marked_packets += 1
         net.count.marked_packets += 1
         if net.const.depths > 0:
             net.marks[column_at(net, link, start_ps)] += 1
     if net.hooks.telemetry != 0:
-        meet(net, link, start_ps, all_left_bytes)
+        meet(net, link, start_ps, net.gate[link].waiting_bytes)
     link_send(net, link, queued_ps, start_ps, word1, word2, word3)
 
 
@@ -195,7 +203,7 @@ def ask(net, node, link, klass, operation, now_ps):
 def release_buffer(net, node, ingress, klass, size_bytes, now_ps):
     """Remove size_bytes of class `klass` from the buffer of `node` of `net` at now_ps; `ingress` may resume."""
     pool = net.pool[node]
-    if net.const.pfc == 0:
+    if pool.pfc & (1 << klass) == 0:
         pool.used_bytes -= size_bytes
         return
     gate = net.gate[ingress]
@@ -206,7 +214,7 @@ def release_buffer(net, node, ingress, klass, size_bytes, now_ps):
     pool.used_bytes -= size_bytes - held  # headroom is no part of the shared bytes
     if gate.asked & (1 << klass) != 0 and gate.held_bytes[klass] == 0:
         used = gate.in_bytes[klass]
-        if used == 0 or used + net.const.resume_offset_bytes <= threshold(net, node):
+        if used == 0 or used + pool.resume_offset_bytes <= threshold(net, node):
             ask(net, node, ingress, klass, packet.RESUME, now_ps)
 
 
@@ -214,7 +222,7 @@ def release_buffer(net, node, ingress, klass, size_bytes, now_ps):
 def depart(net, node, link, start_ps):
     """Send, from start_ps, the next packet that waits at the port of `link` of `node` of `net` and is not paused."""
     gate = net.gate[link]
-    queue = port_queues.next_queue(net, link, gate.mask & ~gate.paused)
+    queue = port_queues.next_queue(net, node, link, gate.mask & ~gate.paused)
     head = head_of(gate.queues[queue])
     carry(net, TAKE_UP, head)
     arrival = net.record[head]
@@ -231,11 +239,10 @@ def depart(net, node, link, start_ps):
         link_send(net, link, queued_ps, start_ps, word1, word2, word3)
     else:
         size_bytes = packet.wire_bytes(word1)
-        gate.queued_bytes[queue] -= size_bytes
-        left = gate.queued_bytes[queue]
-        start_transmission(
-            net, node, link, queued_ps, start_ps, left, left + gate.queued_bytes[1 - queue], word1, word2, word3
-        )
+        left_bytes = gate.queued_bytes[queue] - size_bytes
+        gate.queued_bytes[queue] = left_bytes
+        gate.waiting_bytes -= size_bytes
+        start_transmission(net, node, link, queue, queued_ps, start_ps, left_bytes, word1, word2, word3)
         release_buffer(net, node, word0 >> port_queues.TIME_BITS, queue, size_bytes, start_ps)
 
 
@@ -296,7 +303,7 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
     size_bytes = packet.wire_bytes(word1)
     if admit(net, node, link, ingress, klass, size_bytes):
         return True
-    if net.const.pfc == 1:
+    if net.pool[node].pfc & (1 << klass) != 0:
         gate = net.gate[ingress]
         # 802.1Q clause 36: a lossless class has headroom for what the sender sends before a pause takes effect
         if gate.held_bytes[klass] + size_bytes > gate.headroom_bytes:
@@ -306,13 +313,13 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
         if gate.asked & (1 << klass) == 0:
             ask(net, node, ingress, klass, packet.PAUSE, now_ps)
         return True
-    if net.const.trim == 1:
+    if net.pool[node].trim == 1:
         # the header alone travels on; at the last hop the receiver's own load was the reason, not another's
         cut = net.const.trimmed_bytes
-        at_end = packet.FLAG_LAST_HOP if net.gate[link].is_last_hop == 1 else 0
+        at_end = packet.FLAG_LAST_HOP if net.gate[link].traits & port_queues.TO_NPU != 0 else 0
         net.count.dropped_bytes += size_bytes - cut
         net.count.trimmed_packets += 1
-        net.gate[link].trimmed_packets += 1
+        net.gate_details[link].trimmed_packets += 1
         send_or_enqueue(net, node, link, state.TRIMMED, now_ps, packet.trimmed(word1, cut, at_end), word2, word3)
     else:
         drop(net, link, word1)
@@ -338,7 +345,7 @@ def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
     if idle and gate.mask == 0 and pool.asked == 0:
         used = pool.used_bytes + size_bytes
         if used <= threshold(net, node) and used <= pool.shared_bytes:
-            start_transmission(net, node, link, now_ps, now_ps, np.int64(0), np.int64(0), word1, word2, word3)
+            start_transmission(net, node, link, klass, now_ps, now_ps, np.int64(0), word1, word2, word3)
             return
     clear = pool.asked == 0 and admit(net, node, link, ingress, klass, size_bytes)
     if not clear and not near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2, word3):
@@ -347,16 +354,15 @@ def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
     idle = tx.busy_ps <= now_ps and gate.paused & (1 << klass) == 0
     if idle and gate.mask & ~gate.paused == 0 and gate.queued_bytes[klass] == 0:
         # cut through the queue: nothing of its class waits, and the port is idle
-        others = gate.queued_bytes[1 - klass]
-        start_transmission(net, node, link, now_ps, now_ps, np.int64(0), others, word1, word2, word3)
+        start_transmission(net, node, link, klass, now_ps, now_ps, np.int64(0), word1, word2, word3)
         release_buffer(net, node, ingress, klass, size_bytes, now_ps)
         return
     port_queues.enqueue_packet(net, node, link, klass, now_ps, ingress, word1, word2, word3)
     gate.queued_bytes[klass] += size_bytes
-    both = gate.queued_bytes[0] + gate.queued_bytes[1]
-    gate.longest_bytes = max(gate.longest_bytes, both)
+    gate.waiting_bytes += size_bytes
+    gate.longest_bytes = max(gate.longest_bytes, gate.waiting_bytes)
     if net.const.depths > 0:
-        note_queue(net, link, now_ps, both)
+        note_queue(net, link, now_ps, gate.waiting_bytes)
 
 
 @outline

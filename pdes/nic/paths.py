@@ -11,7 +11,7 @@ for a pause (`Constants.tie_pause_ps`, as for ties at switches), its permutation
 import numpy as np
 
 from nadi.pdes.core.algorithms import mix2
-from nadi.pdes.core.jit import call_hook, hook, inline
+from nadi.pdes.core.jit import call_hook, clear_row, hook, inline
 from nadi.pdes.core.packet import (
     ENTROPY_MASK,
     FLAG_CNP,
@@ -25,6 +25,7 @@ from nadi.pdes.core.packet import (
     with_entropy,
 )
 from nadi.pdes.core.state import (
+    CC_START,
     MAX_PATHS,
     PATH_ANSWER,
     PATH_CHOOSE,
@@ -41,6 +42,7 @@ from nadi.pdes.core.state import (
     SELECTIVE_PACKETS,
     world_at,
 )
+from nadi.pdes.nic.control import update_control
 
 
 @inline
@@ -73,6 +75,25 @@ def forget(net, qps, pair):
     first = pair * net.const.paths
     for i in range(first, min(first + net.const.paths, np.int64(qps.penalty.shape[0]))):
         qps.penalty[i] = min(np.int64(qps.penalty[i]), 0)  # negative: out of use, until probes find it well
+
+
+@inline
+def begin_control_anew(net, qps, pair, now_ps):
+    """Start the congestion control of queue pair `pair` of `qps` again at now_ps, in the run of `net`."""
+    cc = qps.cc[pair]
+    line_ps_per_byte, next_send_ps, last_seq, last_sent_ps, child, sibling = (
+        cc.line_ps_per_byte,
+        cc.next_send_ps,
+        cc.last_seq,
+        cc.last_sent_ps,
+        cc.child,
+        cc.sibling,
+    )
+    clear_row(qps.cc, pair)
+    cc.line_ps_per_byte, cc.next_send_ps, cc.last_seq = line_ps_per_byte, next_send_ps, last_seq
+    cc.last_sent_ps, cc.child, cc.sibling = last_sent_ps, child, sibling
+    cc.window_packets = net.const.window_packets
+    update_control(net, qps, pair, CC_START, now_ps, qps.qp[pair].shares, 0, 0)
 
 
 @inline
@@ -142,6 +163,8 @@ def steer(world_address, operation, pair, a, b, now_ps):
         if b == 1 and now_ps - paths.last_ps > net.const.tie_pause_ps:
             forget(net, qps, pair)
             call_hook(rule, world_address, PATH_FORGET, pair, 0, now_ps)
+            if net.hooks.congestion_control != 0:
+                begin_control_anew(net, qps, pair, now_ps)
         paths.last_ps = now_ps
         path = call_hook(rule, world_address, PATH_CHOOSE, pair, b >> 1, now_ps)
         if keeps:

@@ -7,7 +7,7 @@ from nadi.pdes.core.jit import call_hook, inline, outline
 from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, numbered, wire_bytes
 from nadi.pdes.nic.control import echo_at
 from nadi.pdes.nic.paths import path_to_probe, probe_words, with_path
-from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost, in_flight
+from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost, in_flight, note_sent
 from nadi.pdes.nic.several_ports import paused_classes, port_busy_ps, send_from_port
 
 # Queue pairs that pacing holds back: a pairing heap per port, the earliest on top (Fredman et al., 1986).
@@ -346,6 +346,9 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
         is_due = call_hook(net.hooks.pace, net.const.address, link, pair, now_ps, seq, size, flag) == 1
         if net.const.carries_send_time == 1 and flag & FLAG_LAST == 0:
             tag = echo_at(now_ps)
+    asks = np.int64(0)
+    if is_extended and net.const.ack_every_bytes != 0:
+        asks = note_sent(net, qps, pair, seq, size, fresh, now_ps)
     if is_extended and net.hooks.credits != 0:
         tag = spend_credit(net, node, pair, now_ps, size, flag, tag)
     pass_turn(net, npus, qps, link, pair, is_due)
@@ -354,7 +357,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
     word2 = numbered(qp.w2, seq)
     if is_extended and net.hooks.paths != 0:
         word2 = with_path(net, pair, word2, seq, seq == qp.una if fresh else 2, now_ps)
-    return filled_in(qp.w1, size, flag), word2, tag
+    return filled_in(qp.w1, size, flag | asks), word2, tag
 
 
 @inline

@@ -12,8 +12,7 @@ receiver's link, is the bottleneck: by trims that were not at the last hop, and 
 
 Credits are in quanta, counted from the queue pair's beginning, so that a lost grant is made good by the next. A queue
 pair that has been idle for a pause begins anew, with its speculation; so does a pacer's rate. What differs from htsim:
-a sender asks for its need whole, not divided by the number of its NIC's active queue pairs; the last packet of a
-message, which carries its tag, does not ask.
+the last packet of a message, which carries its tag, does not ask.
 """
 
 import numpy as np
@@ -33,6 +32,7 @@ PACKETS_PER_PULL = 4  # packets of credit per grant (UecSink::_mtus_per_pull)
 EMPTY_PULL_QUANTA = 4  # quanta for whose time the pacer waits after a grant of nothing (UecPullPacer::doNextEvent)
 PULL_RATE = 0.99  # share of the line rate at which credit is granted (main_uec.cpp)
 MAX_WINDOW_BDPS = 1.5  # largest credit in rate x base round trip (UecSrc::initRccc)
+MAX_ACTIVE = 64  # queue pairs of a NIC that are counted, as a count takes time
 NEVER_SHORT_BYTES = 1 << 60  # credit of a queue pair within an NVLink domain, which needs none
 ACTIVE, IDLE = 1, 2  # lists in which a receiving queue pair is, as bits
 
@@ -74,11 +74,32 @@ def begin(net, qps, pair, now_ps):
 
 
 @inline
-def target(net, qps, pair):
+def others_active(npus, qps, pair):
+    """Return how many other queue pairs take turns at the port of a queue pair, at most MAX_ACTIVE.
+
+    Args:
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+    """
+    last = np.int64(npus.port[qps.qp[pair].port].ring)
+    others = np.int64(0)
+    at = last
+    while at >= 0 and others < MAX_ACTIVE:
+        others += at != pair
+        at = np.int64(qps.qp[at].ring_next)
+        if at == last:
+            break
+    return others
+
+
+@inline
+def target(net, npus, qps, pair):
     """Return the credit up to which a queue pair asks, in quanta from its beginning, modulo 2^24.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
         qps: Queue pairs, messages and flow records of the LP (`Qps`).
         pair: Row of the queue pair in `qps.qp`.
     """
@@ -93,6 +114,9 @@ def target(net, qps, pair):
     # a short message asks at least for a packet, whatever it has on speculation
     if own.speculates == 1 and new > 0:
         need = max(need, full)
+    # what its NIC can send is for all that want to (computePullTarget, where _active_srcs lacks the one that sends now)
+    if need > 0:
+        need //= max(others_active(npus, qps, pair), 1)
     return (own.granted_quanta + (need + QUANTUM_BYTES - 1) // QUANTUM_BYTES) & TARGET_MASK
 
 
@@ -179,13 +203,16 @@ def want(net, npus, qps, node, row, now_ps, is_trimmed, asks_quanta):
         asks_quanta: Credit up to which it asks, modulo 2^24; -1 = it does not say.
     """
     own = qps.credit_rx[row]
-    if now_ps >= own.fresh_ps:
+    # one in a list may wait long for its turn among many
+    if now_ps >= own.fresh_ps and own.listed == 0:
         own.owed_quanta = max(own.owed_quanta, 0)
     own.fresh_ps = now_ps + pause_ps(net)
     asks_more = False
     if asks_quanta >= 0:
         ahead = (asks_quanta - own.granted_quanta) & TARGET_MASK
-        if ahead < HALF_TARGET and ahead > own.owed_quanta:
+        # below 0 if more was granted unasked than it asks for; it may still ask for more than before
+        ahead -= (TARGET_MASK + 1) * (ahead >= HALF_TARGET)
+        if ahead > own.owed_quanta:
             own.owed_quanta = ahead
             asks_more = True
     if (asks_more or is_trimmed) and own.listed & ACTIVE == 0:
@@ -260,6 +287,7 @@ def pace(world_address, node, now_ps):
     grant = per_pull if which == IDLE else min(per_pull, max(own.owed_quanta, 0))
     own.granted_quanta += grant
     own.owed_quanta -= grant
+    own.fresh_ps = now_ps + pause_ps(net)
     if which == ACTIVE and own.owed_quanta > 0:
         append(qps, pacer, key, np.int64(ACTIVE))
     # one that asked gets a turn among the idle, even for a trimmed packet whose sender has not asked again yet
@@ -309,7 +337,7 @@ def manage(world_address, operation, node, row, now_ps, word1, word2, word3):
     elif operation == state.CREDIT_SPEND:
         qps.credit_tx[row].credit_bytes -= word1
         qps.credit_tx[row].fresh_ps = now_ps + pause_ps(net)
-        return np.int64(target(net, qps, row) << ECHO_BITS)
+        return np.int64(target(net, npus, qps, row) << ECHO_BITS)
     elif operation == state.CREDIT_HEAR:
         stop_speculating(qps, row)
     elif operation == state.CREDIT_RECEIVE:
@@ -330,7 +358,7 @@ def manage(world_address, operation, node, row, now_ps, word1, word2, word3):
             ask = packet.FLAG_ACK | packet.FLAG_CNP | packet.FLAG_NAK
             net.count.credit_packets += 1
             w1 = packet.header(packet.destination(qp.w1), packet.source(qp.w1), net.const.ack_bytes, ask)
-            send_control(net, npus, node, np.int64(qp.port), now_ps, w1, qp.w2, target(net, qps, row))
+            send_control(net, npus, node, np.int64(qp.port), now_ps, w1, qp.w2, target(net, npus, qps, row))
     elif packet.flags(word1) & packet.FLAG_NAK != 0:
         at = receiving_pair(net, npus, qps, node, packet.receiver_key(word1, word2))
         want(net, npus, qps, node, at, now_ps, True, word3)

@@ -3,15 +3,20 @@
 A queue pair has at most SELECTIVE_PACKETS unacknowledged; bit `sequence number mod SELECTIVE_PACKETS` of a bit set
 represents a packet. The sender considers a packet lost when one sent `reorder_packets` later has arrived (never, where
 packets may overtake each other freely), when a switch has trimmed it, or at the timeout; then it sends only that packet
-again. Messages complete in order (as in InfiniBand), so tags of their last packets wait at the receiver.
+again. With `ack_every_bytes` receivers do not acknowledge each packet, and an acknowledgement also carries a bitmap of
+64 packets, in which a clear bit says nothing (Ultra Ethernet's SACK). It has no room for a send time, so the sender
+keeps those of its packets. Messages complete in order (as in InfiniBand), so tags of their last packets wait at the
+receiver.
 """
 
 import numpy as np
 
 from nadi.pdes.core.jit import call_hook, hook, inline
+from nadi.pdes.core.packet import FLAG_AGAIN, FLAG_ASK
 from nadi.pdes.core.state import PATH_LOST, PATH_TIMEOUT, SELECTIVE_PACKETS, give_row_back, kept_messages, world_at
 
-FORGET, SELECTED, LOSE_ALL, TAKE_LOST = range(4)  # operations of the sender's hook
+FORGET, SELECTED, LOSE_ALL, TAKE_LOST, SACKED = range(5)  # operations of the sender's hook
+SACK_BITS = 64  # packets of a bitmap
 MESSAGE_BITS = 24  # bits of the message in the result of TAKE_LOST; the sequence number is above
 
 
@@ -121,6 +126,81 @@ def spare(qps, pair, seq):
 
 
 @inline
+def sack_base(named_seq, expected_seq):
+    """Return the first packet of the bitmap of an acknowledgement (htsim, uec.cpp: sackBitmapBase).
+
+    Args:
+        named_seq: Number of the acknowledged packet.
+        expected_seq: First packet that has not arrived.
+    """
+    return max(named_seq - SACK_BITS + 1, expected_seq + 1)
+
+
+@inline
+def sacked(qps, pair, base_seq, bitmap):
+    """Note the packets of a bitmap that have arrived.
+
+    Args:
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+        base_seq: Number of the packet of bit 0.
+        bitmap: The bitmap, word 3 of the acknowledgement.
+    """
+    selective, una, end = qps.sel_tx[pair], qps.qp[pair].una, qps.qp[pair].sent_max
+    for seq in range(max(base_seq, una), min(base_seq + SACK_BITS, end)):
+        if (bitmap >> (seq - base_seq)) & 1 == 1 and not is_set(selective.seen, seq):
+            selective.seen_packets += 1
+            set_bit(selective.seen, seq)
+            spare(qps, pair, seq)
+            selective.highest = max(selective.highest, seq)
+
+
+@inline
+def note_sent(net, qps, pair, seq, size_bytes, is_new, now_ps):
+    """Note when a packet is sent, and return the flags that ask for an acknowledgement of it at once.
+
+    A sender asks if the packet was sent before, or if it can send no more behind it: the window is full, credit is used
+    up or all is sent (htsim, uec.cpp: sendNewPacket), and for the first when nothing else is under way.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+        seq: Sequence number of the packet.
+        size_bytes: Size of the packet on the wire in bytes.
+        is_new: Whether the packet was never sent before.
+        now_ps: Current time in ps.
+    """
+    qp = qps.qp[pair]
+    at = pair * SELECTIVE_PACKETS + (seq & (SELECTIVE_PACKETS - 1))
+    if not is_new:
+        qps.sent_at[at] = now_ps << 2 | min((qps.sent_at[at] & 3) + 1, 3)
+        return FLAG_AGAIN | FLAG_ASK
+    qps.sent_at[at] = now_ps << 2 | 1
+    window = net.const.window_packets if net.const.window_fixed == 1 else qps.cc[pair].window_packets
+    is_last = qp.next_seq == qp.end_seq or in_flight(qps, pair) >= window
+    if net.hooks.credits != 0:
+        is_last |= qps.credit_tx[pair].credit_bytes <= size_bytes
+    return FLAG_ASK if is_last or seq == qp.una else 0
+
+
+@inline
+def time_since_sent(qps, pair, seq, is_again, now_ps):
+    """Return the time in ps since a packet was sent, -1 = unknown, as which of its copies has arrived is not certain.
+
+    Args:
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+        seq: Sequence number of the packet.
+        is_again: Whether the copy that has arrived was not the first.
+        now_ps: Current time in ps.
+    """
+    at = pair * SELECTIVE_PACKETS + (seq & (SELECTIVE_PACKETS - 1))
+    # 1 = the first copy, 2 = the second, 3 = a later one
+    return now_ps - (qps.sent_at[at] >> 2) if qps.sent_at[at] & 3 == 1 + is_again else np.int64(-1)
+
+
+@inline
 def selected(net, qps, pair, seq, is_trimmed, now_ps):
     """Handle an acknowledgement, new to the queue pair; return whether it reveals a loss.
 
@@ -187,11 +267,66 @@ def recover(net, qps, pair):
         if selective.seen_packets < max(min(int(WINDOWS_OUT_OF_ORDER * window), largest), MIN_OUT_OF_ORDER):
             return
         selective.recovery_seq = qp.next_seq
+    resend(qps, pair, max(window, 1))
+
+
+@inline
+def resend(qps, pair, window):
+    """Mark what a recovery of SLEEK has not sent again yet, up to a window behind the first unacknowledged packet.
+
+    Args:
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+        window: The window in packets.
+    """
+    selective, qp = qps.sel_tx[pair], qps.qp[pair]
     seq = max(selective.resent_seq, qp.una)
-    while seq < min(selective.recovery_seq, qp.una + max(window, 1)):
+    while seq < min(selective.recovery_seq, qp.una + window):
         lose(qps, pair, seq)
         seq += 1
     selective.resent_seq = seq
+
+
+FIRST_PROBE_RTTS = 3  # base round trips without an answer after which SLEEK probes (uec.cpp: probe_first_trial_time)
+TAIL_PROBE_RTTS = 2  # after which it does once all has been sent: base round trip and target delay (processAck)
+NEXT_PROBE_RTTS = 5  # after which it does again (probe_retry_time)
+
+
+@inline
+def next_probe_ps(net, qps, pair, now_ps):
+    """Return when SLEEK probes a queue pair that has an answer now, unless it has another before; 0 = not.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+        now_ps: Current time in ps.
+    """
+    qp = qps.qp[pair]
+    # links with credits lose nothing, and a probe would need some
+    if qp.una == qp.end_seq or net.const.queues != 0:
+        return np.int64(0)
+    return now_ps + (FIRST_PROBE_RTTS if qp.next_seq < qp.end_seq else TAIL_PROBE_RTTS) * net.const.base_rtt_ps
+
+
+@inline
+def hear_probe(net, qps, pair, now_ps):
+    """Begin SLEEK's recovery if the answer to a probe shows that packets sent before it do not wait, but are lost.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+        now_ps: Current time in ps.
+    """
+    selective, qp = qps.sel_tx[pair], qps.qp[pair]
+    # the target of the queueing delay is one base round trip where switches do not trim
+    if selective.probed_ps > 0 and now_ps - selective.probed_ps < 2 * net.const.base_rtt_ps:
+        selective.recovery_seq = qp.next_seq
+        selective.resent_seq = qp.una
+        window = net.const.window_packets if net.const.window_fixed == 1 else qps.cc[pair].window_packets
+        resend(qps, pair, max(window, 1))
+    selective.probed_ps = 0
 
 
 @inline
@@ -221,15 +356,17 @@ def sender(world_address, operation, pair, first_seq, end_seq, is_trimmed):
 
     Args:
         world_address: Address of the directory of the LP's `World`.
-        operation: FORGET, SELECTED, LOSE_ALL or TAKE_LOST.
+        operation: FORGET, SELECTED, LOSE_ALL, TAKE_LOST or SACKED.
         pair: Row of the queue pair in `qps.qp`.
         first_seq: First sequence number of the operation.
-        end_seq: Number behind the last one, with FORGET; with SELECTED and LOSE_ALL the current time in ps.
+        end_seq: Number behind the last one, with FORGET; with SELECTED and LOSE_ALL the current time in ps; with SACKED
+            a bitmap.
         is_trimmed: 1 if the acknowledgement says that the packet was trimmed, with SELECTED.
     """
     # FORGET: all packets from first_seq to before end_seq are acknowledged. SELECTED: an acknowledgement names
     # first_seq; is_trimmed: as lost. LOSE_ALL: after a timeout, mark all packets that have been sent and have not
-    # arrived. TAKE_LOST: return the first marked packet and its message, number << MESSAGE_BITS + message.
+    # arrived. TAKE_LOST: return the first marked packet and its message, number << MESSAGE_BITS + message. SACKED:
+    # packets of a bitmap that begins with first_seq have arrived.
     world = world_at(world_address)
     qps = world.qps
     if operation == FORGET:
@@ -240,6 +377,8 @@ def sender(world_address, operation, pair, first_seq, end_seq, is_trimmed):
             spare(qps, pair, seq)
     elif operation == SELECTED:
         return np.int64(selected(world.net, qps, pair, first_seq, is_trimmed == 1, end_seq))
+    elif operation == SACKED:
+        sacked(qps, pair, first_seq, end_seq)
     elif operation == LOSE_ALL:
         for seq in range(qps.qp[pair].una, qps.qp[pair].next_seq):
             lose(qps, pair, seq)
@@ -259,7 +398,7 @@ def ask_sender(net, operation, pair, a, b, trimmed):
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
-        operation: FORGET, SELECTED, LOSE_ALL or TAKE_LOST.
+        operation: FORGET, SELECTED, LOSE_ALL, TAKE_LOST or SACKED.
         pair: Row of the queue pair in `qps.qp`.
         a: Value `first_seq` of `sender`.
         b: Value `end_seq` of `sender`.

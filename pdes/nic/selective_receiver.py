@@ -4,19 +4,24 @@ import numpy as np
 
 from nadi.pdes.core.jit import call_hook, hook, inline
 from nadi.pdes.core.packet import (
+    FLAG_AGAIN,
+    FLAG_ASK,
+    FLAG_ECHO_AGAIN,
     FLAG_LAST,
     FLAG_LAST_HOP,
+    FLAG_MARK,
     FLAG_NAK,
     FLAG_TRIMMED,
     HALF_PSN,
     PSN_MASK,
     flags,
+    sack_word,
     wire_bytes,
 )
 from nadi.pdes.core.state import CREDIT_RECEIVE, SELECTIVE_PACKETS, kept_messages, take_row, world_at
 from nadi.pdes.nic.control import ECHO_BITS
 from nadi.pdes.nic.counting import finish_flow
-from nadi.pdes.nic.selective import clear_bit, is_set, set_bit
+from nadi.pdes.nic.selective import clear_bit, is_set, sack_base, set_bit
 from nadi.pdes.nic.transport import echo_of, payload_bytes, send_ack
 
 
@@ -104,6 +109,81 @@ def accept(qps, receiver, expected_seq, seq):
     return True, expected_seq
 
 
+@inline
+def bitmap_of(seen, base_seq):
+    """Return the bits of the 64 packets from base_seq on as one word.
+
+    Args:
+        seen: Bit set of the packets that have arrived (`Selective.seen`).
+        base_seq: Number of the packet of bit 0.
+    """
+    at = base_seq & (SELECTIVE_PACKETS - 1)
+    word, shift = at >> 5, at & 31
+    words = SELECTIVE_PACKETS >> 5
+    low = seen[word] | seen[(word + 1) & (words - 1)] << 32
+    if shift == 0:
+        return low
+    return ((low >> shift) & ((1 << (64 - shift)) - 1)) | seen[(word + 2) & (words - 1)] << (64 - shift)
+
+
+@inline
+def is_due(net, own, word1, is_new, seq, expected_seq, before_seq):
+    """Return whether a receiver that coalesces acknowledgements sends one for a packet with data.
+
+    It does after `ack_every_bytes` of data, and at once for a packet that is marked, has arrived before or ends a
+    message, and for one whose sender asks; then also when all packets up to the highest are in (htsim, uec.cpp:
+    processData).
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        own: The receiver's row of `Selective`.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        is_new: Whether the packet has not arrived before.
+        seq: Sequence number of the packet.
+        expected_seq: First packet that has not arrived.
+        before_seq: First packet that had not arrived before it.
+    """
+    own.unanswered_bytes += wire_bytes(word1)
+    due = not is_new or own.unanswered_bytes >= net.const.ack_every_bytes or flags(word1) & FLAG_MARK != 0
+    if is_new:
+        own.highest = max(own.highest, seq)
+        if flags(word1) & (FLAG_ASK | FLAG_LAST) != 0:
+            due = True
+            own.wants_answer = 1
+        # only a packet that was the first missing one can leave nothing behind it missing
+        if own.wants_answer == 1 and expected_seq != before_seq and own.highest < expected_seq:
+            due = True
+            own.wants_answer = 0
+    return due
+
+
+@inline
+def answer_by_bitmap(net, npus, qps, node, receiver, now_ps, word1, word2, flag_bits):
+    """Acknowledge a packet, and those of a bitmap.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        node: Number of the NPU in the LP.
+        receiver: Row of the receiving queue pair in `qps.rxqp`.
+        now_ps: Current time in ps.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet.
+        flag_bits: Flags of the acknowledgement (FLAG_*).
+    """
+    expected = qps.rxqp[receiver].expected
+    ahead = (word2 - expected) & PSN_MASK
+    ahead -= (PSN_MASK + 1) * (ahead >= HALF_PSN)
+    if flag_bits & FLAG_NAK == 0 and flags(word1) & FLAG_AGAIN != 0:
+        flag_bits |= FLAG_ECHO_AGAIN
+    if flag_bits & FLAG_NAK == 0:
+        qps.sel_rx[receiver].unanswered_bytes = 0
+    bitmap = bitmap_of(qps.sel_rx[receiver].seen, sack_base(expected + ahead, expected))
+    a2 = sack_word(word2, expected, ahead)
+    send_ack(net, npus, qps, node, receiver, now_ps, word1, a2, bitmap, a2, flag_bits)
+
+
 @hook
 def receive(world_address, node, now_ps, word1, word2, word3, receiver, flag_bits):
     """Handle a data packet of a receiving queue pair, and list the messages that it completes at the NPU.
@@ -125,12 +205,15 @@ def receive(world_address, node, now_ps, word1, word2, word3, receiver, flag_bit
     rxqp = qps.rxqp[receiver]
     expected = rxqp.expected
     ahead = (word2 - expected) & PSN_MASK
+    answers = True
     # a trimmed packet has no data: ask for it again
     # as in NDP (SIGCOMM 2017, section 3), whose receiver answers a trimmed header by a NACK of that packet
     if flags(word1) & FLAG_TRIMMED != 0:
         flag_bits |= FLAG_NAK | (FLAG_TRIMMED if flags(word1) & FLAG_LAST_HOP != 0 else 0)
     elif ahead < HALF_PSN:
         is_new, missing = accept(qps, receiver, expected, expected + ahead)
+        if net.const.ack_every_bytes != 0:
+            answers = is_due(net, qps.sel_rx[receiver], word1, is_new, expected + ahead, missing, expected)
         rxqp.expected = missing
         if is_new:
             net.count.payload_bytes += wire_bytes(word1) - net.const.header_bytes
@@ -147,6 +230,10 @@ def receive(world_address, node, now_ps, word1, word2, word3, receiver, flag_bit
                 kept.payload_bytes = payload_bytes(net, qps, receiver, kept.last_seq + 1, kept.w1)
             finish_flow(net, qps, kept.w1, kept.tag, ordinal, now_ps)
             message = complete_next(npus, qps, node, receiver, expected)
+    if net.const.ack_every_bytes != 0:
+        if answers:
+            answer_by_bitmap(net, npus, qps, node, receiver, now_ps, word1, word2, flag_bits)
+        return 0
     # word 3 of the acknowledgement: from bit 38 on the sequence number of this packet, below it the send time
     a3 = ((word2 & PSN_MASK) << ECHO_BITS) | echo_of(net, word1, word3)
     send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, a3, expected, flag_bits)

@@ -16,16 +16,43 @@ from nadi.pdes.network.link import class_row, link_psb, share_psb
 from nadi.pdes.network.routing import npu_route, path_of
 from nadi.pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
 from nadi.pdes.nic.counting import count_posted, finish_flow, within_job
-from nadi.pdes.nic.paths import open_paths
+from nadi.pdes.nic.paths import open_paths, probe_words, with_path
 from nadi.pdes.nic.port import MAX_BACKOFF, activate, arm_timer, queue_control, set_timer, take_message, wake_port
-from nadi.pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
-from nadi.pdes.nic.several_ports import first_port, port_busy_ps, port_psb, send_from_port
+from nadi.pdes.nic.selective import (
+    FORGET,
+    LOSE_ALL,
+    NEXT_PROBE_RTTS,
+    SACKED,
+    SELECTED,
+    ask_sender,
+    hear_probe,
+    next_probe_ps,
+    sack_base,
+    time_since_sent,
+)
+from nadi.pdes.nic.several_ports import first_port, paused_classes, port_busy_ps, port_psb, send_from_port
 
 
 @inline
 def has_own_pair(net, src, connection):
     """Return whether a message of NPU `src` of `net` has a queue pair of its own on a `connection` without share."""
     return connection == packet.P2P and net.jobs.total[packet.job_of(net.jobs.who[src])].pair_per_message == 1
+
+
+@inline
+def class_of_connection(net, node, connection):
+    """Return the data class of messages of a connection.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the sending NPU in the LP.
+        connection: Connection of the messages (pdes.core.packet), which names their group.
+    """
+    group = connection & ((1 << packet.CONNECTION_SHIFT) - 1)
+    if group == packet.P2P:
+        return np.int64(net.p2p_class[node])
+    # requests to send and their answers belong to no group of the run
+    return np.int64(net.group_class[group]) if group < net.group_class.shape[0] else np.int64(0)
 
 
 @inline
@@ -55,8 +82,7 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
     clear_row(qps.qp, pair)
     qp.head_message = qp.tail_message = qp.current_message = -1
     qp.deadline_ps = state.INF  # nothing is sent yet that could time out
-    is_p2p = connection & ((1 << packet.CONNECTION_SHIFT) - 1) == packet.P2P
-    qp.w1 = packet.header(dst, src, 0, 0) | (net.const.p2p_class if is_p2p else 0) << packet.DATA_CLASS_SHIFT
+    qp.w1 = packet.header(dst, src, 0, 0) | class_of_connection(net, node, connection) << packet.DATA_CLASS_SHIFT
     path = path_of(net, src, dst, within_job(net, connection))
     path = mix2(path, tag) if is_of_message else np.int64(path)
     qp.w2 = packet.path_word(pair, path)
@@ -182,8 +208,14 @@ def send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, echo, expecte
 @inline
 def send_control(net, npus, node, link, now_ps, word1, word2, word3):
     """Send a control packet of `ack_bytes` (word1 to word3) at now_ps over `link` of `node`, or before all data."""
-    port = npus.port[link]
     net.count.sent_bytes += net.const.ack_bytes
+    send_first(net, npus, node, link, now_ps, word1, word2, word3)
+
+
+@inline
+def send_first(net, npus, node, link, now_ps, word1, word2, word3):
+    """Send a packet (word1 to word3) at now_ps over `link` of `node`, or as soon as the port is idle."""
+    port = npus.port[link]
     if port.scheduled == 0 and port_busy_ps(net, npus, link) <= now_ps and port.control_packets == 0:
         send_from_port(net, node, link, now_ps, now_ps, word1, word2, word3)
     else:
@@ -191,29 +223,32 @@ def send_control(net, npus, node, link, now_ps, word1, word2, word3):
         wake_port(npus, node, link)
 
 
+@inline
+def must_notify(net, qps, receiver, now_ps):
+    """Return whether a marked packet of a `receiver` (its row of `qps`) makes it notify its sender, and note that."""
+    rxqp = qps.rxqp[receiver]
+    last = rxqp.nak_sent >> 1
+    if last != 0 and now_ps - last < net.const.cnp_interval_ps:
+        return False
+    rxqp.nak_sent = (rxqp.nak_sent & 1) | (now_ps << 1)  # bit 0 stays: a NAK is out
+    net.count.congestion_notifications += 1
+    return True
+
+
+@inline
+def send_notification(net, npus, qps, node, receiver, now_ps, word1, word2):
+    """Send a congestion notification (RoCEv2 CNP) for a marked packet (word1, word2) of a `receiver` (its row)."""
+    net.count.ack_packets -= 1  # send_ack counts one, and a CNP is none
+    flag_bits = packet.FLAG_ACK | packet.FLAG_CNP
+    send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, 0, 0, flag_bits)
+
+
 @hook
 def notify(world_address, node, now_ps, word1, word2, receiver):
-    """Send a congestion notification (RoCEv2 CNP) for a marked packet of a `receiver` (its row), unless too soon."""
+    """Notify the sender of a marked packet of a `receiver` (its row), unless that was done too short a time ago."""
     world = state.world_at(world_address)
-    rxqp = world.qps.rxqp[receiver]
-    last = rxqp.nak_sent >> 1
-    if last == 0 or now_ps - last >= world.net.const.cnp_interval_ps:
-        rxqp.nak_sent = (rxqp.nak_sent & 1) | (now_ps << 1)  # bit 0 stays: a NAK is out
-        world.net.count.congestion_notifications += 1
-        world.net.count.ack_packets -= 1  # send_ack counts one, and a CNP is none
-        send_ack(
-            world.net,
-            world.npus,
-            world.qps,
-            node,
-            receiver,
-            now_ps,
-            word1,
-            word2,
-            0,
-            0,
-            packet.FLAG_ACK | packet.FLAG_CNP,
-        )
+    if must_notify(world.net, world.qps, receiver, now_ps):
+        send_notification(world.net, world.npus, world.qps, node, receiver, now_ps, word1, word2)
     return 0
 
 
@@ -355,17 +390,24 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
         return
     una = qp.una
     # the acknowledged packet: the last before the expected one, or with selective repeat the one it names
-    named = una + ((word2 - una) & packet.PSN_MASK) - 1
+    advance = (word2 - una) & packet.PSN_MASK
+    named = una + advance - 1
     known = np.int64(0)
     if is_extended and net.hooks.selective_sender != 0:
-        distance = ((word3 >> ECHO_BITS) - una) & packet.PSN_MASK
-        if distance >= packet.HALF_PSN:
-            distance -= packet.PSN_MASK + 1
+        if net.const.ack_every_bytes != 0:
+            advance, distance = packet.sack_numbers(word2, una)
+            distance += advance
+        else:
+            distance = ((word3 >> ECHO_BITS) - una) & packet.PSN_MASK
+            if distance >= packet.HALF_PSN:
+                distance -= packet.PSN_MASK + 1
         named = una + distance
         known = arrived_packets(net, qps, pair)
-    fresh = take_acknowledged(net, npus, qps, node, pair, now_ps, (word2 - una) & packet.PSN_MASK)
+    fresh = take_acknowledged(net, npus, qps, node, pair, now_ps, advance & packet.PSN_MASK)
     shows_loss = False
     if is_extended and net.hooks.selective_sender != 0:
+        if net.const.ack_every_bytes != 0:
+            ask_sender(net, SACKED, pair, sack_base(named, una + advance), word3, 0)
         is_trimmed = np.int64(packet.flags(word1) & packet.FLAG_NAK != 0)
         is_known = named >= qp.una and named < qp.sent_max
         shows_loss = is_known and ask_sender(net, SELECTED, pair, named, now_ps, is_trimmed) == 1
@@ -379,11 +421,22 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
             answered = named
             if packet.flags(word1) & packet.FLAG_NAK != 0 or (fresh == 0 and net.hooks.selective_sender == 0):
                 answered = np.int64(-2)
-            rtt = round_trip(qps, pair, now_ps, answered, word3 & ECHO_MASK)
+            if not is_extended or net.const.ack_every_bytes == 0:
+                rtt = round_trip(qps, pair, now_ps, answered, word3 & ECHO_MASK)
+            elif answered >= una:
+                is_again = packet.flags(word1) & packet.FLAG_ECHO_AGAIN != 0
+                rtt = time_since_sent(qps, pair, answered, is_again, now_ps)
         update_control(
             net, qps, pair, state.CC_ACK, now_ps, fresh, np.int64(packet.flags(word1) & packet.FLAG_MARK != 0), rtt
         )
     return_to_lost(net, qps, pair, now_ps, word1, word2, named, shows_loss)
+    if is_extended and net.const.sleek == 1:
+        if named == una - 1:
+            hear_probe(net, qps, pair, now_ps)
+        at_ps = next_probe_ps(net, qps, pair, now_ps)
+        qps.sel_tx[pair].probe_ps = at_ps
+        if at_ps > 0:
+            set_timer(npus, node, at_ps)
     # the window may have room now
     activate(net, npus, qps, node, pair)
 
@@ -449,6 +502,26 @@ def count_resend(net, qps, pair):
         net.ctl.failed_queue_pair = pair
 
 
+@inline
+def probe_if_due(net, npus, qps, node, pair, now_ps):
+    """Send a probe of SLEEK for `pair` of NPU `node` if its time has come, and return when the next is due (ps)."""
+    selective, qp = qps.sel_tx[pair], qps.qp[pair]
+    if selective.probe_ps == 0:
+        return np.int64(state.INF)
+    if selective.probe_ps <= now_ps:
+        link = np.int64(qp.port)
+        # a data packet, which waits in queues as those that it asks about; a paused one would wait for the resume
+        has_pauses = net.hooks.shared_switches != 0
+        if not has_pauses or paused_classes(net, npus, link) & (1 << packet.data_class(qp.w1)) == 0:
+            word1, word2, word3 = probe_words(net, qp, packet.entropy(qp.w2))
+            if net.hooks.paths != 0:
+                word2 = with_path(net, pair, word2, qp.una - 1, 2, now_ps)
+            selective.probed_ps = now_ps
+            send_first(net, npus, node, link, now_ps, word1, word2, word3)
+        selective.probe_ps = now_ps + NEXT_PROBE_RTTS * net.const.base_rtt_ps
+    return selective.probe_ps
+
+
 @outline
 def on_timeout(world_address, node, now_ps):
     """Handle at now_ps the retransmission timer of NPU `node`: queue pairs without progress go back."""
@@ -481,6 +554,8 @@ def on_timeout(world_address, node, now_ps):
                 activate(net, npus, qps, node, pair)
             else:
                 soonest = min(soonest, qp.deadline_ps)
+            if net.const.sleek == 1:
+                soonest = min(soonest, probe_if_due(net, npus, qps, node, pair, now_ps))
         pair = np.int64(qp.sibling)  # all of the NPU: timeouts are rare, so no heap orders deadlines
     if soonest < state.INF:
         set_timer(npus, node, soonest)

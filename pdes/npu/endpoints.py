@@ -22,16 +22,24 @@ from nadi.pdes.network.routing import forwarding_ps, next_link, npu_route
 from nadi.pdes.nic.counting import count_posted
 from nadi.pdes.nic.port import set_event
 from nadi.pdes.nic.rendezvous import ASKED_FOR, CLEAR, EAGER, KIND_MASK, is_used
-from nadi.pdes.nic.transport import enqueue_message, payload_bytes, queue_pair
+from nadi.pdes.nic.transport import (
+    enqueue_message,
+    must_notify,
+    payload_bytes,
+    queue_pair,
+    receiving_pair,
+    send_notification,
+)
 from nadi.pdes.npu.agenda import agenda_slot
 from nadi.pdes.npu.collective import send_has_left, start_collective
 from nadi.pdes.npu.delivery import in_lane_at, message_done
 from nadi.pdes.npu.trace import KIND_COLLECTIVE, finish_row, post_send
 
-SENDS, ACTS, IS_TOLD, POSTS, STARTS, RUNS, LAPSED, ENDS, NOTICED = range(9)
+SENDS, ACTS, IS_TOLD, POSTS, STARTS, RUNS, LAPSED, NOTIFIES, ENDS, NOTICED = range(10)
 """Kinds of later actions: a message is sent; its receiver acts on it; the waiter for its acknowledgement is notified; a
 trace row posts its message; a collective starts to send packets, as that of an aggregator; a replayed collective begins
-to run; it was to run, but sends packets; it ends (pdes/reuse_kernels/domains.py); the end of a trace row is noticed
+to run; it was to run, but sends packets; a NIC sends a congestion notification; a replayed collective ends
+(pdes/reuse_kernels/domains.py); the end of a trace row is noticed
 (pdes/npu/npu_window.py).
 """
 
@@ -320,6 +328,28 @@ def end_row(world, node, row, now_ps):
 
 
 @hook
+def notify_later(world_address, node, now_ps, word1, word2, receiver):
+    """Let a NIC notify the sender of a marked packet after its delay, unless it did so too short a time ago.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        now_ps: Current time in ps.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet.
+        receiver: Row of the receiving queue pair in `qps.rxqp`.
+    """
+    world = state.world_at(world_address)
+    if must_notify(world.net, world.qps, receiver, now_ps):
+        row = state.take_row(world.net, world.qps)
+        later = state.later_messages(world.qps.msg)[row]
+        later.w1 = word1
+        later.payload_bytes = word2 & packet.PATH_MASK
+        put_off(world.npus, world.qps, node, row, NOTIFIES, now_ps + world.net.const.cnp_delay_ps)
+    return 0
+
+
+@hook
 def do_later(world_address, node, now_ps):
     """Do one action of an NPU that is due, or send all messages that are due. Return as message_by_kind.
 
@@ -357,6 +387,11 @@ def do_later(world_address, node, now_ps):
         call_hook(net.hooks.running, world_address, node, msg[m].ref, 1, now_ps)
         return 0
     if msg[m].what == LAPSED:
+        return 0
+    if msg[m].what == NOTIFIES:
+        word1, word2 = msg[m].w1, msg[m].payload_bytes
+        receiver = receiving_pair(net, npus, qps, node, packet.receiver_key(word1, word2))
+        send_notification(net, npus, qps, node, receiver, now_ps, word1, word2)
         return 0
     if msg[m].what == ENDS:
         # an end that moved has several entries in the list; only the one whose time is the slot's present end counts

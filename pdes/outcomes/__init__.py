@@ -137,8 +137,9 @@ def stretches(watched: Int64, width_ps: int, name: str, merge_values: np.ufunc) 
     """
     # those that begin at 1, 2 and 3 us are all in that of 0 to 4 us
     link, time, value = watched[:, 0], watched[:, 1] // width_ps * width_ps, watched[:, 2]
-    order = np.lexsort((time, link))
-    link, time, value = link[order], time[order], value[order]
+    if np.any((np.diff(link) < 0) | (np.diff(link) == 0) & (np.diff(time) < 0)):  # of one LP they are in order
+        order = np.lexsort((time, link))
+        link, time, value = link[order], time[order], value[order]
     first = np.flatnonzero((np.diff(link, prepend=-1) != 0) | (np.diff(time, prepend=-1) != 0))
     joined = merge_values.reduceat(value, first) if len(first) else value
     return {"link": link[first], "time_ps": time[first], name: joined}

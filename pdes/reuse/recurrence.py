@@ -51,8 +51,6 @@ def may_recur(sim: Simulation) -> bool:
         and settings.fidelity.model.has_packets
         and settings.flow_groups is None
         and "telemetry" not in settings.congestion_control.signals  # which names times and bytes since the begin
-        and not settings.receiver_credits  # pacers of receivers are not among the state
-        and not settings.sleek  # nor is how far a recovery has come
         and settings.faults.never_change
         and settings.queue_pairs == "pair"
         and not settings.load_balancing.remembers
@@ -153,7 +151,7 @@ class Recurrence:
         self._noted: Notes | None = None
         self._hops = self._tries = 0
         self._records_flows = [int(lp.world.net.const.record_flows) for lp in sim.lps]
-        self._control = sim.settings.congestion_control.state
+        self._control, self._paths = sim.settings.congestion_control.state, sim.settings.entropy.state
         self._tolerance = sim.settings.fast_forward
         self._tick_ps = max(1, sim.settings.tick_ps)
         self._steady = Steady()
@@ -266,7 +264,8 @@ class Recurrence:
             count = quiescent.write_state(lp.address, moment_ps, slots, low, last, words)
             resting = None
             if count >= 0:
-                resting = quiescent.words_at_rest(lp.world, self._control, moment_ps, self._forgotten_ps)
+                kinds = self._control, self._paths
+                resting = quiescent.words_at_rest(lp.world, *kinds, moment_ps, self._forgotten_ps)
             if resting is None or lp.world.net.ctl.is_disturbed:
                 return None
             words = np.append(words[:count], resting)
@@ -406,7 +405,7 @@ class Recurrence:
             if isinstance(lp.replay, Replay):
                 lp.replay.repeat(repeated, noted.length_ps, following.of_group)
                 lp.replay.go_forward(shift_ps, repeated * steps, repeated * following.of_group)
-            quiescent.go_forward(lp.world, self._control, shift_ps, repeated * steps, self._slots[i])
+            quiescent.go_forward(lp.world, self._control, self._paths, shift_ps, repeated * steps, self._slots[i])
             periods.go_forward(
                 lp.address, shift_ps, moment.low[i], moment.high[i], self._slots[i], repeated * steps,
                 repeated * following.of_slot,

@@ -11,7 +11,7 @@ from nadi.pdes.core.algorithms import FREE
 from nadi.pdes.core.declared import DeclaredArray, rows_by, saved_arrays
 from nadi.pdes.core.jit import inline, kernel
 from nadi.pdes.core.rows import Rest, Row, RowsOf, Word, WordKind
-from nadi.pdes.core.rows.network import CongestionState
+from nadi.pdes.core.rows.network import CongestionState, PairPaths
 from nadi.pdes.npu.endpoints import ENDS, NOTICED, POSTS, RUNS, STARTS
 from nadi.pdes.reuse_kernels.domains import INSIDE
 
@@ -259,7 +259,9 @@ def _resting() -> list[tuple[DeclaredArray, list[tuple[str, Word]]]]:
     return [(each, words) for each, words in found if words]
 
 
-def words_at_rest(world: s.World, control: type[Row], moment_ps: int, forgotten_ps: int) -> Int64 | None:
+def words_at_rest(
+    world: s.World, control: type[Row], paths: type[Row], moment_ps: int, forgotten_ps: int
+) -> Int64 | None:
     """Return words that are equal for moments with equal futures; None if something is under way.
 
     Those that may differ a little where a state recurs only nearly, times and counts of ties, have APPROXIMATE added.
@@ -267,6 +269,7 @@ def words_at_rest(world: s.World, control: type[Row], moment_ps: int, forgotten_
     Args:
         world: State of the LP (`World`).
         control: Rows of queue pairs' congestion control (a CongestionState).
+        paths: Rows of queue pairs' paths (a PairPaths).
         moment_ps: Time in ps to which times are relative.
         forgotten_ps: Age in ps from which times at ports no longer matter.
     """
@@ -282,11 +285,15 @@ def words_at_rest(world: s.World, control: type[Row], moment_ps: int, forgotten_
     # a recent choice by load balancing still affects the next one
     has_rule = net.hooks.balancing != 0 or net.hooks.detour != 0
     chooses = has_rule and (moment_ps - nodes["last_choice_ps"] <= forgotten_ps).any()
+    chosen: list[Int64] = []
+    which, states = _controlled(world, control)
     if net.hooks.paths != 0:
-        # nor are turns of paths and penalties in the state: it recurs once all queue pairs have forgotten them
-        used_ps = _plain(world.qps.paths)["last_ps"][: len(pairs)]
-        chooses |= (moment_ps - used_ps <= forgotten_ps).any() or (world.qps.penalty < 0).any()
-    if is_open.any() or is_missing.any() or chooses:
+        chooses |= bool((world.qps.penalty < 0).any())  # a path is out of use, and waits for its next probe
+        recent, chosen = _path_words(world, paths, moment_ps, forgotten_ps)
+        which = np.intersect1d(which, recent)  # others start anew with their next packet
+    # the lists of a pacer that still grants credit are not in the state
+    grants = net.hooks.credits != 0 and _plain(world.npus.pacer)["is_set"].any()
+    if is_open.any() or is_missing.any() or chooses or grants:
         return None
     found: dict[Rest, list[Any]] = {rest: [] for rest in Rest}
     for each, words in _resting():
@@ -299,10 +306,9 @@ def words_at_rest(world: s.World, control: type[Row], moment_ps: int, forgotten_
         return None
     ports, draws = _plain(net.port_ties), _plain(net.mark_draws)
     counted = (nodes, "ties", "last_tie_ps"), (ports, "ties", "last_tie_ps"), (draws, "draws", "last_draw_ps")
-    same += [world.nvlink.started, *(_recent_counts(*each, moment_ps, forgotten_ps) for each in counted)]
+    same += [*chosen, world.nvlink.started, *(_recent_counts(*each, moment_ps, forgotten_ps) for each in counted)]
     if net.hooks.congestion_control != 0:
         oldest_ps = max(forgotten_ps, int(net.const.base_rtt_ps))
-        which, states = _controlled(world, control)
         same += _control_words(states[which], pairs["una"][which], control, moment_ps, oldest_ps)
         notified_ps = (receivers["nak_sent"] >> 1) * (receivers["key"] != FREE)
         ages_ps = np.minimum(moment_ps - notified_ps, int(net.const.cnp_interval_ps))
@@ -326,6 +332,22 @@ def _recent_counts(rows: Rows, count: str, last_ps: str, moment_ps: int, forgott
     age_ps = moment_ps - rows[last_ps]
     lasts = age_ps <= forgotten_ps
     return np.concatenate([rows[count] * lasts, age_ps * lasts]) + APPROXIMATE
+
+
+def _path_words(
+    world: s.World, kind: type[Row], moment_ps: int, forgotten_ps: int
+) -> tuple[Int64, list[NDArray[np.integer[Any]]]]:
+    """Return the queue pairs that have not forgotten what they know of their paths, and that, of rows of a `kind`."""
+    pairs = int(world.net.ctl.queue_pairs)
+    rows = _plain(world.qps.paths).view(kind.dtype).view(np.ndarray)[:pairs]
+    recent = np.flatnonzero(moment_ps - rows["last_ps"] <= forgotten_ps)
+    found: list[NDArray[np.integer[Any]]] = [recent]
+    for name, word in kind.declared.items():
+        is_time = word.kind is WordKind.TIME and rows[name][recent] != 0
+        found.append(np.where(is_time, rows[name][recent] - moment_ps + APPROXIMATE, rows[name][recent]))
+    # arrays that a run does not use have one item
+    used = [each for each in (world.qps.penalty, world.qps.path_good) if len(each) > 1]
+    return recent, found + [each.reshape(len(world.qps.paths), -1)[recent].reshape(-1) for each in used]
 
 
 def _controlled(world: s.World, control: type[Row]) -> tuple[Int64, Any]:
@@ -362,12 +384,15 @@ def _are_times(values: Int64, word: Word) -> NDArray[np.bool_]:
     return np.asarray((np.abs(values) < s.INF >> 1) & ((values != 0) | (word.rest is not Rest.FUTURE)))
 
 
-def go_forward(world: s.World, control: type[Row], shift_ps: int, added_rows: Int64, slots: Int64) -> None:
+def go_forward(
+    world: s.World, control: type[Row], paths: type[Row], shift_ps: int, added_rows: Int64, slots: Int64
+) -> None:
     """Let all times of an LP be later at a quiescent moment, and trace rows that its words name further.
 
     Args:
         world: State of the LP (`World`), which the function changes.
         control: Rows of queue pairs' congestion control (a CongestionState).
+        paths: Rows of queue pairs' paths (a PairPaths).
         shift_ps: Time in ps by which everything is later.
         added_rows: int64[NPUs], added trace rows of each NPU.
         slots: int64[NPUs], number of group slots of each NPU.
@@ -387,6 +412,11 @@ def go_forward(world: s.World, control: type[Row], shift_ps: int, added_rows: In
         for name, word in each.kind.declared.items():
             if not word.is_built:
                 _go_forward(array[name], word.kind, word.plus, shift_ps, added)
+    if world.net.hooks.paths != 0:
+        of_rule = _plain(world.qps.paths).view(paths.dtype).view(np.ndarray)
+        for name, word in paths.declared.items():
+            if name not in PairPaths.declared and word.kind is WordKind.TIME:
+                of_rule[name][of_rule[name] > 0] += shift_ps  # 0 means none
     if world.net.hooks.congestion_control == 0:
         return
     which, states = _controlled(world, control)

@@ -86,6 +86,7 @@ COMMANDS = {
     "collective": (f"collective all-reduce -t {SMALL_RING} --sizes 1KiB -q", "cables"),
     "topology show": (f"topology show {SMALL_RING}", "cables"),
     "topology build": (f"topology build {SMALL_RING} -o there.toml", "cables"),
+    "topology draw": (f"topology draw {SMALL_RING} -o there.svg", "cables"),
     "partition": ("partition run.toml --parts 2", "cables"),
     "workload": ("workload transformer --npus 2 --layers 1 --hidden 12 -o there", "a trace of"),
 }

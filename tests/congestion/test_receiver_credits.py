@@ -1,8 +1,12 @@
 """Credits of receivers (RCCC) in incasts: closed forms; tests/importers/test_uet_htsim.py compares with uet-htsim."""
 
+import pytest
+
 from nadi import pdes, workload
 from nadi.pdes.nic.receiver_credits import PULL_RATE
 from nadi.topologies import build
+from tests.congestion.naive.receiver_credits import Incast
+from tests.pdes.cases import Traces
 
 
 def incast(senders, **own):
@@ -35,3 +39,26 @@ def test_only_speculation_is_trimmed_in_an_incast():
     again = found.counters["retransmitted_packets"] - found.counters["trimmed_packets"]
     assert 0 <= again <= 16
     assert incast(16, credit_window_bytes=8192).counters["trimmed_packets"] == 0
+
+
+@pytest.mark.parametrize("senders", [1, 2, 5, 9])
+@pytest.mark.parametrize("window_bytes", [9_000, 40_000, 150_000])
+def test_a_naive_model_has_the_same_times_and_as_many_grants(senders, window_bytes):
+    """Senders begin at different times, and sizes differ, so that no two packets arrive at one time."""
+    sizes = [300_000 + 61_111 * number for number in range(senders)]
+    starts_us = [7 * number for number in range(senders)]
+    traces = Traces(senders + 1)
+    for number, size in enumerate(sizes):
+        wait = traces.compute(number + 1, starts_us[number])
+        traces.message(number + 1, 0, size, deps=((wait,), ()))
+    graph = build(f"switch:npus={senders + 1},rate=100Gbps,delay=1us")
+    own = pdes.Settings(
+        delivery="rud", receiver_credits=True, credit_window_bytes=window_bytes, window_bytes=2_000_000, mtu_bytes=4096
+    )
+    found = pdes.run(pdes.build_world(graph, traces.program(), own))
+    starts_ps = [10**6 * start for start in starts_us]
+    naive = Incast(sizes, starts_ps, window=window_bytes, psb=80.0, delay_ps=10**6, mtu=4096, header=82, ack=86).run()
+    by_src = dict(zip(found.flows["src"].tolist(), found.flows["finish_ps"].tolist(), strict=True))
+    assert by_src == {number + 1: time for number, time in naive.done_ps.items()}
+    # grants go on after the last message, up to a largest window unasked
+    assert found.counters["credit_packets"] == naive.pulls

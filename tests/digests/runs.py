@@ -14,6 +14,7 @@ from nadi import pdes, workload
 from nadi.configuration.sections import NetworkSection
 from nadi.et import NodeType, mem_node
 from nadi.pdes.network import detours
+from nadi.pdes.wire import TierSwitch
 from nadi.simulation.assembly import engine_inputs
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.mixed_fidelity import coupled_collectives
@@ -227,6 +228,12 @@ def detoured(rule, *, spec="dragonfly:p=2,a=2,h=1,rate=100Gbps", switch=None, is
     if switch:
         own["switch"] = pdes.SharedBuffer(**(PAUSING | switch))
     return packets(graph, traces.program(), chosen(**own))
+
+
+def optical(name, **more):
+    """One of the runs with optical switches, with other settings."""
+    graph, program, own = matrix.case(name)[:3]
+    return packets(graph, program, replace(own, **more))
 
 
 def slow_npu():
@@ -592,6 +599,19 @@ def runs():
         "detours, trimmed": partial(detoured, "valiant", switch=DROPPING | {"trimming": True}),
         "detours with credits": partial(detoured, "par", spec="slim-fly:q=3,p=1", credits=RISING, p2p_class=4),
         "detours, a switch down": partial(detoured, "ugal-l", is_down=True, credits=RISING),
+        "strict and weighted classes": partial(switched, switch={"class_weights": (3, 1, 1, 1, 1, 0)}, p2p_class=5),
+        "deficits of three classes": partial(
+            switched, switch={"discipline": pdes.disciplines.discipline("ets"), "class_weights": (1, 1, 2)}, p2p_class=2
+        ),
+        "lossless class beside a lossy one": partial(
+            switched,
+            switch={"pfc_classes": (0,), "buffer_bytes": 180_000, "ecn_by_class": ((4, 0, 2000, 1.0),)},
+            p2p_class=4,
+            **RESENT,
+        ),
+        "tiers with and without pauses": partial(
+            switched, tiers=(TierSwitch("spine", pfc=False, buffer_bytes=40_000, trimming=True),), **RESENT
+        ),
         "credits, four lanes": partial(switched, credits=LANES, p2p_class=2, queue_samples=16),
         "credits, link down": partial(faulty, "uplink", 3, 9, credits=LANES),
         "headroom too small": partial(switched, switch={"pfc_headroom_bytes": 600, "buffer_bytes": 30_000}, **RESENT),
@@ -626,6 +646,19 @@ def runs():
             **RESENT,
             **SELECTIVE,
         ),
+        "nscc, coalesced acknowledgements": partial(
+            controlled,
+            "nscc",
+            DROPPING | {"trimming": True},
+            delivery="rud",
+            ack_every_bytes=4000,
+            **RESENT,
+            **UNORDERED,
+        ),
+        "credits, coalesced acknowledgements": partial(
+            switched, **CREDITED, ack_every_bytes=4000, sleek=True, **RESENT, **SELECTIVE
+        ),
+        "dcqcn, delayed notifications": partial(controlled, "dcqcn", PAUSING, cnp_delay_ps=3_000_000),
         "nscc, sleek": partial(controlled, "nscc", DROPPING, delivery="rud", sleek=True, **RESENT, **UNORDERED),
         "shared buffer, cut through": partial(switched, cut_through=True, p2p_class=1, queue_samples=16),
         "flits in NVSwitches": partial(algorithm, "nccl:algo=tree,channels=2", spec=RAILS, nvlink_framing=True),
@@ -644,6 +677,18 @@ def runs():
             balanced, "spray", graph=uneven_uplinks(), selective_repeat=True, reorder_packets=1, rto_ps=3 * US
         ),
         "timeouts that come too soon": partial(switched, window_bytes=9000, rto_ps=2 * US, max_retries=1000),
+        "optical rotor, credits": partial(optical, "rotor", credits=LANES),
+        "optical rotor, pauses": partial(optical, "rotor", switch=pdes.SharedBuffer(**PAUSING)),
+        "optical epochs, credits": partial(optical, "epochs", credits=LANES),
+        "optical epochs, pauses, sprayed": partial(
+            optical,
+            "epochs",
+            switch=pdes.SharedBuffer(**PAUSING),
+            load_balancing=pdes.balancing.balancing("spray"),
+            **UNORDERED,
+        ),
+        "optical rotor, flows": partial(optical, "rotor", fidelity=pdes.fidelity.fidelity("flow")),
+        "optical epochs, flows": partial(optical, "epochs", fidelity=pdes.fidelity.fidelity("flow")),
         "link down": partial(faulty, "uplink", 3, 9),
         "link down, selective": partial(faulty, "uplink", 3, 9, **SELECTIVE),
         "link down for good, shared buffers": partial(

@@ -1,4 +1,4 @@
-"""The commands of the how-to pages run in an empty folder, those of one page as a reader types them: in processes."""
+"""The commands of the how-to pages and of those about fabrics run in an empty folder, some in processes."""
 
 import os
 import re
@@ -14,9 +14,12 @@ import pytest
 from nadi.cli.main import main
 from tests.docs.pages import DOCS, blocks, name_of
 from tests.et.pytorch.recorded import call, kernel, kineto, nccl_kernel, op, written
+from tests.nonempty import nonempty
 from tests.topologies.test_servers import MATRIX, PARTIAL
 
-PAGES = sorted((DOCS / "how-to").glob("*.md"))
+FABRICS = DOCS / "explanation" / "fabrics"
+PAGES = sorted([*(DOCS / "how-to").glob("*.md"), *FABRICS.glob("*.md")])
+PICTURES = DOCS / "images" / "fabrics"
 LIMIT_S = 300
 NPUS = 8
 LEFT_OUT = ("sbatch ", "mpiexec ", "nadi trace collect ")
@@ -171,6 +174,16 @@ def test_commands_of_a_page_run_and_print_what_it_shows(page, tmp_path, monkeypa
     prepare(page.stem, tmp_path)
     follow(page, run_here)
     assert not_printed("".join(shown_by(page)), capsys.readouterr().out) == []
+
+
+def test_pictures_of_fabrics_are_what_the_commands_beside_them_draw(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for page in nonempty(FABRICS.glob("*.md")):
+        for step in steps_of(page.read_text()):
+            if step.text.startswith("nadi topology draw "):
+                run_here(step.text)
+    drawn = {path.name: path.read_bytes() for path in tmp_path.glob("*.svg")}
+    assert drawn == {path.name: path.read_bytes() for path in PICTURES.iterdir()}
 
 
 @pytest.mark.slow

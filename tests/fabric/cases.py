@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 from hypothesis import strategies as st
 
 from nadi.pdes import Settings, SharedBuffer
@@ -184,7 +185,11 @@ def scenarios(draw, *, pfc, trim=False, controlled=False, selective=False, adapt
     mtu = draw(st.sampled_from([256, 512, 1000]))
     graph = network.graph()
     shared = draw(st.integers(2, 40)) * (mtu + 82)
-    chosen = {"mtu_bytes": mtu, "seed": draw(st.integers(0, 2**31)), "p2p_class": int(two), "max_retries": 60}
+    # messages and collectives have a class each: 1 and 0, or any two
+    classes = draw(st.sampled_from([(1, 0), (1, 0), (0, 7), (6, 3), (3, 3)])) if two else (0, 0)
+    chosen = {"mtu_bytes": mtu, "seed": draw(st.integers(0, 2**31)), "p2p_class": classes[0], "max_retries": 60}
+    if classes[1]:
+        chosen |= {"group_classes": np.full(64, classes[1]), "named_classes": tuple(sorted({*classes}))}
     chosen["max_resends"] = 300  # so that neither takes long over packets that are trimmed for ever
     chosen["window_bytes"] = draw(st.sampled_from([0, 4000, 50_000] if pfc else [1000, 2500, 4000]))
     switch = {"pfc": pfc, "trimming": trim, "pfc_alpha": draw(st.sampled_from([0.125, 0.5, 1.0, 2.0, 8.0]))}
@@ -193,12 +198,16 @@ def scenarios(draw, *, pfc, trim=False, controlled=False, selective=False, adapt
     else:  # the threshold must let a packet in, or all are lost for ever
         switch["buffer_bytes"] = max(shared, int(2 * (mtu + 82) / min(1.0, switch["pfc_alpha"])))
     switch["pfc_resume_offset_bytes"] = draw(st.sampled_from([0, 0, 500, 3000]))
-    switch["class_weights"] = draw(st.sampled_from([(), (1, 1), (2, 1), (1, 3)])) if two else ()
+    switch["class_weights"] = draw(st.sampled_from([(), (1, 1), (2, 1), (1, 3), (2, 1, 1, 3, 1, 1, 2)])) if two else ()
     switch["discipline"] = draw(st.sampled_from([None, *map(discipline, names())])) if two else None
+    if switch["discipline"] and switch["discipline"].name == "ets" and draw(st.booleans()):
+        switch["class_weights"] = draw(st.sampled_from([(1, 0), (0, 1), (3, 1, 1, 1, 1, 1, 0, 0), (0,) * 8]))
     if draw(st.sampled_from([True, True, False])):
         low = draw(st.integers(0, 3000))
         switch |= {"ecn": True, "ecn_kmin_bytes": low, "ecn_kmax_bytes": low + draw(st.integers(0, 4000))}
         switch["ecn_pmax"] = draw(st.sampled_from([0.1, 0.5, 1.0]))
+        if draw(st.booleans()):
+            switch["ecn_by_class"] = ((classes[0], 0, draw(st.integers(0, 2000)), 1.0), (5, 9, 9, 0.1))
     if not pfc:
         chosen["rto_ps"] = draw(st.sampled_from([30_000_000, 200_000_000]))
     if selective:
@@ -211,6 +220,7 @@ def scenarios(draw, *, pfc, trim=False, controlled=False, selective=False, adapt
         signals = draw(st.sampled_from(SIGNALS))
         control = (signals, draw(st.sampled_from([0.0, 0.5, 1.0, 1.7, 6.0])))
         chosen["cnp_interval_ps"] = draw(st.sampled_from([0, 300_000, 5_000_000]))
+        chosen["cnp_delay_ps"] = draw(st.sampled_from([0, 0, 100_000, 7_000_000]))
     lps = draw(st.sampled_from([1, 1, 2, 3]))
     most_bytes = 3000 if short else 40_000
     return Scenario(

@@ -12,7 +12,7 @@ from tests.fabric.naive_disciplines import DISCIPLINES
 from tests.pdes import naive as plain
 
 PAUSE_BYTES = 84
-CLASSES = (0, 1)
+CLASSES = tuple(range(8))
 NAK, TIMEOUT, TRIMMED = plain.NAK, plain.TIMEOUT, plain.TRIMMED  # the numbers of pdes.core.state.LOSS_*
 ECN_SALT = 0xECE
 ECN_RATE_BPS = 25e9
@@ -31,7 +31,7 @@ class Link(plain.Link):
     def __init__(self, graph, number):
         super().__init__(graph, number)
         self.rate_bps = int(graph.link_rate_bps[number])
-        self.paused, self.paused_since = [False, False], [0, 0]
+        self.paused, self.paused_since = [False] * 8, [0] * 8
         self.paused_ps = 0
         self.most_waiting = 0
         self.ecn_marked = self.trimmed = self.pauses = self.resumes = 0
@@ -67,21 +67,22 @@ class Ingress:
 
     def __init__(self, link, headroom):
         self.link, self.headroom = link, headroom
-        self.shared, self.extra = [0, 0], [0, 0]  # ib, hb
-        self.paused = [False, False]
+        self.shared, self.extra = [0] * 8, [0] * 8  # ib, hb
+        self.paused = [False] * 8
 
 
 class Egress:
-    def __init__(self, link, rules):
-        self.link, self.discipline = link, DISCIPLINES[rules.discipline.name](rules)
-        self.frames, self.control, self.data = deque(), deque(), [deque(), deque()]
+    def __init__(self, link, rules, full_packet):
+        self.link, self.discipline = link, DISCIPLINES[rules.discipline.name](rules, full_packet)
+        self.frames, self.control, self.data = deque(), deque(), [deque() for _ in CLASSES]
         self.headers, self.headers_sent = deque(), 0  # trimmed packets; those sent while data waited, since the last
-        self.waiting = [0, 0]  # qb
+        self.waiting = [0] * 8  # qb
         self.is_sending = False
 
     def choose(self):
         """Class whose packet goes now, where one that has waited may."""
-        return self.discipline.choose([bool(self.data[c]) and not self.link.paused[c] for c in CLASSES])
+        sizes = [[packet.size for packet, _, _ in queue] for queue in self.data]
+        return self.discipline.choose([bool(self.data[c]) and not self.link.paused[c] for c in CLASSES], sizes)
 
 
 def headroom_of(graph, link, back, z_max):
@@ -95,7 +96,7 @@ class Switch:
     def __init__(self, sim, node):
         self.sim, self.node, self.rules = sim, node, sim.settings.switch
         self.alpha1024 = round(1024 * self.rules.pfc_alpha)
-        self.out = {link.number: Egress(link, self.rules) for link in sim.links if link.src == node}
+        self.out = {link.number: Egress(link, self.rules, sim.full_packet) for link in sim.links if link.src == node}
         self.into = {}
         for link in sim.links:
             if link.dst == node:
@@ -103,12 +104,17 @@ class Switch:
                     sim.graph, link, sim.links[link.number ^ 1], sim.full_packet
                 )
                 self.into[link.number] = Ingress(link, room if self.rules.pfc else 0)
-        self.shared_bytes = self.rules.buffer_bytes - sim.classes * sum(i.headroom for i in self.into.values())
+        lossless = sum(self.pauses(c) for c in sim.classes)
+        self.shared_bytes = self.rules.buffer_bytes - lossless * sum(i.headroom for i in self.into.values())
         if self.shared_bytes <= 0:
             raise ValueError(f"node {node}: no bytes are left to share")
         self.used = 0  # S
         self.max_used = 0  # of S; one that goes at once counts too
         self.max_headroom = 0  # of what lies in the headroom of one ingress port and class
+
+    def pauses(self, cls):
+        """Whether a class is lossless."""
+        return self.rules.pfc and (not self.rules.pfc_classes or cls in self.rules.pfc_classes)
 
     def threshold(self):
         return (max(0, self.shared_bytes - self.used) * self.alpha1024) >> 10
@@ -134,7 +140,7 @@ class Switch:
     def admit(self, packet, ingress, egress):
         """True if the packet goes on, in the buffer or as control."""
         size, cls = packet.size, packet.cls
-        if self.rules.pfc:
+        if self.pauses(cls):
             if ingress.shared[cls] + size > self.threshold() or self.used + size > self.shared_bytes:
                 return self.admit_to_headroom(packet, ingress, egress)
             ingress.shared[cls] += size
@@ -211,10 +217,10 @@ class Switch:
         egress.waiting[cls] -= packet.size
         of_headroom = min(ingress.extra[cls], packet.size)
         ingress.extra[cls] -= of_headroom
-        if self.rules.pfc:
+        if self.pauses(cls):
             ingress.shared[cls] -= packet.size - of_headroom
         self.used -= packet.size - of_headroom
-        if self.rules.ecn and self.marks(egress.link, egress.waiting[cls]):
+        if self.rules.ecn and self.marks(egress.link, cls, egress.waiting[cls]):
             packet.marked = True
             egress.link.ecn_marked += 1
             self.sim.count["marked_packets"] += 1
@@ -226,17 +232,17 @@ class Switch:
             if own == 0 or own + self.rules.pfc_resume_offset_bytes <= self.threshold():
                 self.send_frame(ingress, cls, is_pause=False)
 
-    def marks(self, link, waiting):
-        low, high = (
-            int(k * link.rate_bps / ECN_RATE_BPS) for k in (self.rules.ecn_kmin_bytes, self.rules.ecn_kmax_bytes)
-        )
+    def marks(self, link, cls, waiting):
+        of_all = self.rules.ecn_kmin_bytes, self.rules.ecn_kmax_bytes, self.rules.ecn_pmax
+        *ends, pmax = {number: own for number, *own in self.rules.ecn_by_class}.get(cls, of_all)
+        low, high = (int(k * link.rate_bps / ECN_RATE_BPS) for k in ends)
         if waiting == 0:
             return False
         if waiting >= high:
             return True
         if waiting <= low:
             return False
-        bound = int(float(int(4294967296 * self.rules.ecn_pmax) * (waiting - low)) / (high - low))
+        bound = int(float(int(4294967296 * pmax) * (waiting - low)) / (high - low))
         port = sorted(self.out).index(link.number)
         if self.sim.now - link.last_draw > self.sim.tie_pause:
             link.draws = 0
@@ -257,30 +263,29 @@ class Switch:
                     lies[ingress.link.number, c] += packet.size
                 assert egress.waiting[c] == waiting
         assert self.used >= 0
-        if not self.rules.pfc:
-            assert self.used == sum(lies.values()) <= self.rules.buffer_bytes
-            return
+        lossy = sum(size for (_, c), size in lies.items() if not self.pauses(c))
         for (number, c), size in lies.items():
+            if not self.pauses(c):
+                continue
             ingress = self.into[number]
             assert ingress.shared[c] >= 0
             assert 0 <= ingress.extra[c] <= ingress.headroom
             assert ingress.shared[c] + ingress.extra[c] == size
             assert ingress.paused[c] or ingress.extra[c] == 0
-        assert self.used == sum(sum(ingress.shared) for ingress in self.into.values())
+        assert self.used == lossy + sum(sum(ingress.shared) for ingress in self.into.values())
         assert self.used <= self.shared_bytes
 
     def check_end(self):
         self.check()
         assert self.used == 0
         for ingress in self.into.values():
-            assert ingress.shared == ingress.extra == [0, 0]
-            assert ingress.paused == [False, False]
+            assert not any(ingress.shared + ingress.extra + ingress.paused)
         for egress in self.out.values():
             assert not egress.control
             assert not egress.headers
             assert not egress.frames
             assert not egress.is_sending
-            assert egress.waiting == [0, 0]
+            assert not any(egress.waiting)
 
 
 class Simulator(plain.Simulator):
@@ -305,7 +310,8 @@ class Simulator(plain.Simulator):
         self.control = control
         self.signals = settings.congestion_control.signals
         self.full_packet = settings.mtu_bytes + settings.header_bytes
-        self.classes = 2 if settings.p2p_class == 1 else 1
+        of_groups = settings.group_classes if settings.group_classes is not None else [0]
+        self.classes = {settings.p2p_class, *map(int, of_groups)}
         self.last_notified = {}
         self.forwarded, self.turns, self.last_choice = None, Counter(), {}
         self.switches = {}
@@ -432,7 +438,9 @@ class Simulator(plain.Simulator):
     def activate(self, npu, pair):
         if pair.window == 0:  # new
             pair.number = len(npu.pairs)
-            pair.cls = self.settings.p2p_class if pair.group == plain.P2P_GROUP else 0
+            of_groups = self.settings.group_classes
+            in_group = 0 if of_groups is None or pair.group >= len(of_groups) else int(of_groups[pair.group])
+            pair.cls = self.settings.p2p_class if pair.group == plain.P2P_GROUP else in_group
             pair.window = self.window
             if self.control is not None:
                 pair.control = self.control()
@@ -508,8 +516,16 @@ class Simulator(plain.Simulator):
         if last is not None and self.now - last < self.settings.cnp_interval_ps:
             return
         self.last_notified[npu.number, packet.pair] = self.now
-        size = self.settings.ack_bytes
         self.count["congestion_notifications"] += 1
+        if self.settings.cnp_delay_ps == 0:
+            self.send_notification(npu, packet)
+        else:
+            # Choice: behind the NPU's agenda
+            due = self.now + self.settings.cnp_delay_ps
+            self.own(npu, due, self.agenda(npu) + 1, self.send_notification, packet)
+
+    def send_notification(self, npu, packet):
+        size = self.settings.ack_bytes
         self.count["bytes_sent"] += size
         port = self.route_from(npu, packet.src, packet.entropy)
         port.acks.append(

@@ -212,7 +212,7 @@ def test_marks_between_the_thresholds_are_as_likely_as_said():
 
     def share(waiting):
         link.draws = 0
-        return sum(switch.marks(link, waiting) for _ in range(4000)) / 4000
+        return sum(switch.marks(link, 0, waiting) for _ in range(4000)) / 4000
 
     assert share(2000) == 0.0
     assert share(6000) == 1.0

@@ -1,4 +1,4 @@
-"""[network.tiers]: switches whose buffer, headroom and marks differ by the word of their names."""
+"""[network.tiers]: switches that differ by the word of their names: buffer, pauses, marks, trimming, latency."""
 
 import numpy as np
 import pytest
@@ -33,6 +33,18 @@ def at_ports_of(simulation, column):
     return {word: int(links[column][at == word].sum()) for word in ("leaf", "spine")}
 
 
+def lone_ps(folder, *, tiers, fidelity="packet"):
+    """Time of a message of one packet from NPU 0 to NPU 5, over a spine."""
+    (folder / "flows.csv").write_text("src,dst,bytes,start_ps\n0,5,4096,0\n")
+    network = {"fidelity": fidelity, "tiers": tiers}
+    spec = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=500ns"
+    given = {"workload": {"traffic": {"file": str(folder / "flows.csv")}}, "topology": {"spec": spec}}
+    flows = simulate(load_config(None, sections=given | {"network": network})).results.flows
+    return int(flows["finish_ps"][0] - flows["start_ps"][0])
+
+
+# 4096 bytes and 82 of header at 100 Gb/s, four cables
+LONE = {"packet_ps": 4178 * 80, "header_ps": 82 * 80, "links_ps": 4 * (4178 * 80 + 500_000)}
 KEYS = {
     "buffer": ({"buffer": "900kB", "pfc": False}, {}),
     "pfc_headroom": ({"pfc_headroom": "30kB"}, {"buffer": "500kB"}),
@@ -77,6 +89,38 @@ def test_only_the_tier_with_low_thresholds_marks(marking, silent, tmp_path):
     assert marked[silent] == 0
 
 
+@pytest.mark.parametrize("fidelity", ["packet", "flow"])
+def test_the_latency_of_an_idle_path_is_that_of_its_tiers(fidelity, tmp_path):
+    base, both = LONE, {"leaf": {"latency": "300ns"}, "spine": {"latency": "700ns"}}
+    plain, slow = (lone_ps(tmp_path, tiers=tiers, fidelity=fidelity) for tiers in (None, both))
+    # flows end at the next picosecond
+    assert plain == base["links_ps"] + (fidelity == "flow")
+    assert slow == plain + 2 * 300_000 + 700_000
+    assert lone_ps(tmp_path, tiers={"spine": {"latency": "700ns"}}, fidelity=fidelity) == plain + 700_000
+
+
+@pytest.mark.parametrize(("tiers", "nodes"), [(["leaf"], 2), (["spine"], 1), (["leaf", "spine"], 3)])
+def test_each_switch_that_cuts_through_saves_what_follows_the_header(tiers, nodes, tmp_path):
+    found = lone_ps(tmp_path, tiers={tier: {"cut_through": True} for tier in tiers})
+    assert found == LONE["links_ps"] - nodes * (LONE["packet_ps"] - LONE["header_ps"])
+
+
+@pytest.mark.parametrize(("lossy", "lossless"), [("spine", "leaf"), ("leaf", "spine")])
+def test_only_the_tier_with_pauses_pauses(lossy, lossless, tmp_path):
+    run = finished(tmp_path, buffer="700kB", tiers={lossy: {"pfc": False, "buffer": "60kB"}}, selective_repeat=True)
+    assert at_ports_of(run, "dropped_packets")[lossless] == 0 < at_ports_of(run, "dropped_packets")[lossy]
+    # a port sends the frames by which its own switch pauses the other end
+    assert at_ports_of(run, "pause_frames")[lossy] == 0 < at_ports_of(run, "pause_frames")[lossless]
+
+
+@pytest.mark.parametrize(("trims", "other"), [("spine", "leaf"), ("leaf", "spine")])
+def test_only_the_tier_that_trims_trims(trims, other, tmp_path):
+    given = {"pfc": False, "buffer": "100MB", "selective_repeat": True}
+    run = finished(tmp_path, **given, tiers={trims: {"trimming": True, "trim_threshold": "6kB", "trim_share": 0.25}})
+    assert at_ports_of(run, "trimmed_packets")[other] == 0 < at_ports_of(run, "trimmed_packets")[trims]
+    assert run.results.counters["dropped_packets"] == 0
+
+
 def test_tiers_are_written_as_they_are_read(tmp_path):
     given = {"spine": {"buffer": "64MiB", "ecn_pmax": 0.5}}
     config = load_config(None, sections=sections(tmp_path, tiers=given))
@@ -93,7 +137,11 @@ def test_tiers_are_written_as_they_are_read(tmp_path):
         ({"tiers": {"leaf": {"ecn_kmin": "1MB"}}}, "tiers.leaf: ecn_kmin = 1MB is above ecn_kmax = 400kB"),
         ({"tiers": {"leaf": {"ecn_kmin": "1kB"}}, "ecn": False}, "tiers.leaf: found ecn_kmin with ecn = false"),
         ({"tiers": {"leaf": {"pfc_headroom": "1kB"}}, "pfc": False}, "tiers.leaf: found pfc_headroom with pfc = false"),
-        ({"tiers": {"leaf": {"pfc": False}}}, "unknown key"),
+        ({"tiers": {"leaf": {"pods": 2}}}, "unknown key"),
+        ({"tiers": {"core": {"latency": "1us"}}, "fidelity": "flow"}, "tiers: found 'core'; expected tiers of"),
+        ({"tiers": {"leaf": {"trimming": True}}}, "tiers.leaf: trimming = true with pfc = true"),
+        ({"tiers": {"leaf": {"cut_through": True}}, "pfc": True}, "tiers.leaf: cut_through = true with switch"),
+        ({"tiers": {"leaf": {"pfc": False}}, "switch": "output-queued"}, "tiers.leaf: found pfc with switch"),
         ({"tiers": {"leaf": {"buffer": "100kB"}}}, "but the PFC headrooms of leaf 0 take"),
         ({"tiers": {"leaf": {"buffer": "1kB"}}, "pfc": False}, "a switch with a buffer of 1000 bytes"),
     ],

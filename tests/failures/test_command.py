@@ -9,6 +9,7 @@ from nadi import et
 
 SPINES = 'spec = "leaf-spine:leaves=2,hosts_per_leaf=2,spines=2,uplinks=2,rate=100Gbps,delay=1us"'
 PAIR = 'spec = "switch:npus=2,rate=100Gbps,delay=1us"'
+PLANES = '[network]\nentropy = "mrc"\nnic_ports = "all"\nrto = "50us"\n'
 US = 10**6
 
 
@@ -81,6 +82,22 @@ def test_names_mean_what_numbers_do(nadi, write_run):
         assert outcome.code == 0, outcome.err
         digests.add(outcome.document["digest"])
     assert len(digests) == 1
+
+
+def test_a_plane_is_lost(nadi, write_run, tmp_path):
+    """All leaves of a plane go down at once, as each of them by itself."""
+    planes = 'spec = "multi-plane:npus=8,planes=4,nics_per_leaf=2,spines=2"'
+    own = [fault(f'switch = "leaf {leaf}"\nstate = "down"', "10us") for leaf in range(4, 8)]
+    found = []
+    for text in (fault('switch = "leaf 4 to leaf 7"\nstate = "down"', "10us"), "".join(own)):
+        run = write_run(reduce(1 << 20) * 2, PLANES + text, planes)
+        assert nadi("run", run, "--out", tmp_path / "out", "--force", "-q").code == 0
+        found.append(json.loads((tmp_path / "out" / "summary.json").read_text()))
+    assert found[0]["digest"] == found[1]["digest"]
+    assert found[0]["lost_packets"] > 0
+    for text in ("leaf 7 to leaf 4", "npu 0 to leaf 3"):
+        refused = nadi("run", write_run(reduce(1), fault(f'switch = "{text}"\nstate = "down"'), SPINES))
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
 
 
 def test_names_with_dashes_of_their_own(nadi, write_run, tmp_path):

@@ -20,7 +20,7 @@ from nadi.pdes.parallel import compile_all
 from nadi.simulation.closed_forms.advancing.run import compile_closed_form
 from nadi.workload.kinds import KINDS
 from tests.features.matrix import REFUSED
-from tests.features.values import ALWAYS, COLLECTIVE, COMPANY, CONGESTION, FABRIC, FACTORS, NPUS, WORKERS
+from tests.features.values import ALWAYS, COLLECTIVE, COMPANY, CONGESTION, FABRIC, FACTORS, NPUS, OPTICAL, WORKERS
 
 LONGEST_S = 60
 JOB_RANKS = NPUS // 2
@@ -92,6 +92,8 @@ def sections(run, folder):
         "engine": dict(_ENGINE[value[WORKERS]]),
         "memory": {"bandwidth": "100GB/s"},
     }
+    if OPTICAL in value:
+        found[OPTICAL] = value.pop(OPTICAL)
     jobs = {factor: value.pop(factor) for factor in list(value) if factor.startswith("jobs.")}
     if jobs:
         del found["workload"]

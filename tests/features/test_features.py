@@ -10,7 +10,7 @@ from tests.budgets import FRESH
 from tests.features.matrix import PLAIN, REFUSED, Matrix
 from tests.features.restarting import run_and_restart, run_whole
 from tests.features.running import described, is_valid, outcome, sections, warm_up, write_traces
-from tests.features.values import ALWAYS, FACTORS, SECTIONS, choices, keys_with_values
+from tests.features.values import ALWAYS, FACTORS, OPTICAL, SECTIONS, choices, keys_with_values
 from tests.samples import some
 
 RUNS = some(20, 40)
@@ -33,7 +33,7 @@ def test_every_key_has_values(section):
     assert keys_with_values(section) == set(SECTIONS[section].model_fields)
 
 
-@pytest.mark.parametrize(("factor", "number"), [choice for choice in choices() if choice[0] not in ALWAYS])
+@pytest.mark.parametrize(("factor", "number"), [choice for choice in choices() if choice[0] not in {*ALWAYS, OPTICAL}])
 def test_values_are_not_the_default(factor, number, tmp_path):
     """With one of the models of the network at least; others may leave the key out."""
     runs = [PLAIN | {"network.fidelity": model, factor: number} for model in range(len(FACTORS["network.fidelity"]))]

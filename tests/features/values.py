@@ -12,7 +12,7 @@ from nadi.workload import algorithms_of
 from nadi.workload.kinds import KINDS
 
 NPUS = 8
-FABRIC, COLLECTIVE, WORKERS = "fabric", "collective", "workers"
+FABRIC, COLLECTIVE, WORKERS, OPTICAL = "fabric", "collective", "workers", "optical"
 CHOSEN_BY_THE_RUN = {
     ("system", "collectives"),
     *(("jobs", key) for key in ("name", "traces", "gpus", "model", "plan", "framework", "serving")),
@@ -57,7 +57,13 @@ _VALUES = {
         "ecn_kmax": ["1MB"],
         "ecn_pmax": [0.5],
         "ecn_by_rate": [{"100Gbps": ["10KB", "40KB", 0.5]}],
-        "tiers": [{"leaf": {"buffer": "3MB", "ecn_kmin": "10KB"}}],
+        "ecn_by_class": [{"1": ["10KB", "40KB", 0.5]}],
+        "tiers": [
+            {"leaf": {"buffer": "3MB", "ecn_kmin": "10KB"}},
+            {"leaf": {"latency": "300ns"}},
+            {"leaf": {"pfc": False, "trimming": True, "trim_threshold": "20KB", "trim_share": 0.5}},
+            {"leaf": {"cut_through": True}},
+        ],
         "ecn_last_hop": [False],
         "trimming": [True],
         "trim_threshold": ["20KB"],
@@ -65,8 +71,10 @@ _VALUES = {
         "trim_share": [0.25, 1.0],
         "trimmed_size": ["64B"],
         "discipline": disciplines.names(),
-        "class_weights": [[3, 1]],
+        "pfc_classes": [[1]],
+        "class_weights": [[3, 1], [1, 2, 0]],
         "p2p_class": [1],
+        "classes": [{"p2p": 1, "*": 0}, {"all": 1}],
         "virtual_lanes": [2, 8],
         "lane_buffer": ["9KiB"],
         "credit_unit": ["32B"],
@@ -79,6 +87,7 @@ _VALUES = {
         "congestion_control": [name for name in congestion.names() if name != "none"],
         "congestion": [{"dcqcn": {"g": 0.01}}, {"hpcc": {"eta": 0.9}}, {"swift": {"ai_packets": 2.0}}],
         "cnp_interval": ["10us"],
+        "cnp_delay": ["3us"],
         "receiver_credits": [True],
         "credit_window": ["32KiB"],
         "oversubscription": [4.0],
@@ -91,6 +100,7 @@ _VALUES = {
         "selective_repeat": [True, False],
         "reorder": [8],
         "delivery": ["rud", "rod"],
+        "ack_every": ["16KiB"],
         "sleek": [True],
     },
     "system": {
@@ -136,6 +146,7 @@ COMPANY = {
     "network.receiver_credits": {"selective_repeat": True},
     "network.credit_window": {"receiver_credits": True, "selective_repeat": True},
     "network.oversubscription": {"receiver_credits": True, "selective_repeat": True},
+    "network.ack_every": {"delivery": "rud"},
     "network.sleek": {"selective_repeat": True},
     "network.virtual_lanes": {"switch": "credits"},
     "network.lane_buffer": {"switch": "credits"},
@@ -171,7 +182,17 @@ ALWAYS = {
     WORKERS: ["alone", "threads", "processes"],
 }
 """Factors of which every run chooses a value."""
+_CIRCUIT = {"ports": "leaf", "rate": "40Gbps"}
+_TIMES = {"at": ["1us", "9us"], "period": "20us", "dark": "2us", "matchings": [[[0, 1]], []]}
 OPTIONAL = {
+    OPTICAL: [
+        [_CIRCUIT | {"matchings": [[[0, 1]]]}],
+        [_CIRCUIT | _TIMES | {"drain": "1us"}],
+        [_CIRCUIT | _TIMES | {"in_flight": "hold"}],
+        [_CIRCUIT | _TIMES | {"in_flight": "hold", "routes": "direct"}],
+        [_CIRCUIT | {"at": ["0s", "30us"], "matchings": [[[0, 1]], []]}],
+    ]
+} | {
     f"{section}.{key}": values
     for section, keys in _VALUES.items()
     for key, values in keys.items()

@@ -29,7 +29,7 @@ RCCC = ("-receiver_cc_only", "-force_disable_oversubscribed_cc")
 
 @pytest.fixture
 def permutation(nadi, tmp_path):
-    """A function that runs a permutation of 1 MB and returns the longest completion time in us and retransmissions."""
+    """A function that runs a permutation of 1 MB: longest completion time in us, retransmissions, acknowledgements."""
 
     def run(ratio, paths, *options):
         (tmp_path / "x.topo").write_text(TREE.format(spines=LEAF // ratio, ratio=ratio))
@@ -39,7 +39,9 @@ def permutation(nadi, tmp_path):
         fixed = ("-linkspeed", 400_000, "-q", 100, "-ecn", 25, 75, "-cwnd", 150, "-paths", paths, "--json", "--quiet")
         outcome = nadi.ok("htsim", *files, *fixed, *options)
         longest = re.search(r"-> (\S+) us", outcome.err)
-        return float(longest[1]), outcome.document["retransmitted_packets"]
+        # htsim does not count answers to trimmed packets
+        answers = outcome.document["ack_packets"] - outcome.document["trimmed_packets"]
+        return float(longest[1]), outcome.document["retransmitted_packets"], answers
 
     return run
 
@@ -57,16 +59,30 @@ def permutation(nadi, tmp_path):
 def test_an_oversubscribed_permutation_is_like_that_of_uet_htsim(
     permutation, options, shortest_us, longest_us, fewest, most
 ):
-    found_us, again = permutation(4, 32, *options)
+    found_us, again, _ = permutation(4, 32, *options)
     # the longest of 64 flows at one seed: those of uet-htsim differ by 5 % among seeds, too
     assert 0.92 * shortest_us < found_us < 1.08 * longest_us
     assert 0.9 * fewest < again < 1.1 * most
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ratio", "shortest_us", "longest_us", "fewest", "most"),
+    [(1, 35.28, 36.41, 4203, 4232), (4, 103.0, 106.4, 12_851, 13_154)],
+)
+def test_as_many_acknowledgements_as_uet_htsim(permutation, ratio, shortest_us, longest_us, fewest, most):
+    """One per 16 KiB of data, and at once for marks and for packets that senders ask about."""
+    found_us, _, answers = permutation(ratio, 32, "-sender_cc_only")
+    assert 0.97 * fewest < answers < 1.03 * most
+    assert 0.92 * shortest_us < found_us < 1.08 * longest_us
+    _, _, each = permutation(ratio, 32, "-sender_cc_only", "-sack_threshold", 0)
+    assert each > 15_000
+
+
+@pytest.mark.slow
 def test_the_oversubscribed_control_saves_most_retransmissions(permutation):
-    plain_us, plain = permutation(4, 32, *RCCC)
-    slowed_us, slowed = permutation(4, 32, "-receiver_cc_only")
+    plain_us, plain, _ = permutation(4, 32, *RCCC)
+    slowed_us, slowed, _ = permutation(4, 32, "-receiver_cc_only")
     # uet-htsim: 25,358 and 7,522; its intervals begin with the run, here with the first packet, up to 4 us later
     assert slowed < 0.45 * plain
     assert slowed_us < 1.05 * plain_us
@@ -76,6 +92,6 @@ def test_the_oversubscribed_control_saves_most_retransmissions(permutation):
 def test_fewer_paths_and_a_failed_spine_take_longer(permutation):
     by_paths = [permutation(1, paths, *RCCC)[0] for paths in (4, 32, 128)]
     assert by_paths == sorted(by_paths, reverse=True)
-    failed_us, again = permutation(1, 32, *RCCC, "-failed", 1)
+    failed_us, again, _ = permutation(1, 32, *RCCC, "-failed", 1)
     assert by_paths[1] + 2 < failed_us < by_paths[1] + 11  # uet-htsim: +3 to +7 us here
     assert 200 < again < 700  # uet-htsim: 426 to 529

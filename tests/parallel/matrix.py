@@ -26,8 +26,11 @@ from nadi.workload import (
 from nadi.workload.program.jobs import switches_of
 from tests.failures.common import faults_of
 from tests.needs import SHARED
+from tests.optical.common import HELD, optical_fabric
 from tests.parallel.fingerprint import fingerprint
 from tests.pdes.cases import BASE, Traces
+
+ROTOR_OF_SIX = "leaf-spine:leaves=6,hosts_per_leaf=1,spines=0,rate=100Gbps,delay=500ns"
 
 
 class Case(NamedTuple):
@@ -218,7 +221,7 @@ def sprayed():
 
 
 def credited():
-    """Receivers give credits and slow them down, NSCC counts flight, hosts choose entropies, switches trim."""
+    """Receivers give credits, slow them down and coalesce acknowledgements, NSCC counts flight, switches trim."""
     graph = build("leaf-spine:leaves=3,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=500ns")
     buffer = SharedBuffer(
         buffer_bytes=400_000, pfc=False, trimming=True, trim_threshold_bytes=4000, trim_last_hop=1.5, trim_share=0.25,
@@ -230,6 +233,8 @@ def credited():
         receiver_credits=True,
         oversubscription=2.0,
         delivery="rud",
+        ack_every_bytes=16_384,
+        sleek=True,
         load_balancing=balancing.balancing("spray"),
         selective_repeat=True,
         reorder_packets=0,
@@ -377,6 +382,28 @@ def ends():
     return Case(graph, traces.program(), settings(fidelity=model, rendezvous_bytes=1500, seed=4, **lossy), {})
 
 
+def rotor():
+    """Packets that an optical switch holds at their leaf until the one matching of five that joins it to another."""
+    section = {"ports": "leaf", "rate": "100Gbps", "delay": "500ns", "matchings": "rotor", "slot": "4us", "dark": "1us"}
+    graph, faults = optical_fabric(ROTOR_OF_SIX, section | {"offset": "1500ns"} | HELD)
+    return Case(graph, collective_program("all-to-all", 6, 24_000), settings(faults=faults), {})
+
+
+def epochs():
+    """Two optical switches that lose what is on its way, beside spines, with other routes in each epoch."""
+    of_both = {"ports": "leaf", "rate": "40Gbps", "delay": "700ns", "drain": "300ns", "dark": "900ns"}
+    twice = {"at": ["1us", "5us"], "period": "11us", "matchings": [[[0, 1]], [[1, 2]]]}
+    once = {"matchings": [[[0, 2]]]}
+    spec = "leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=500ns,uplink_rate=20Gbps"
+    graph, faults = optical_fabric(spec, of_both | twice, of_both | once)
+    return Case(
+        graph,
+        collective_program("all-to-all", 6, 60_000),
+        settings(faults=faults, rto_ps=40_000_000, max_retries=1000, seed=2),
+        {},
+    )
+
+
 CASES = {
     made.__name__: made
     for made in (
@@ -407,6 +434,8 @@ CASES = {
         one_at_a_time,
         ends,
         detoured,
+        rotor,
+        epochs,
     )
 }
 

@@ -21,7 +21,7 @@ from nadi.pdes.core import declared as declarations, jit, state as s
 from nadi.pdes.core.jit import CACHE_LINE, never_used, row_of, rows_of
 from nadi.pdes.core.rows import Row, RowsOf, WordKind, kinds_of_rows, word
 from nadi.pdes.core.rows.messages import WholeMessage
-from nadi.pdes.core.rows.network import CongestionState, LaterMessage, Message, PendingRequest, QueuePair
+from nadi.pdes.core.rows.network import CongestionState, LaterMessage, Message, PairPaths, PendingRequest, QueuePair
 from nadi.pdes.core.rows.npu import Npu
 from nadi.pdes.core.rows.run import BatchHooks
 from nadi.pdes.network import detours
@@ -295,7 +295,7 @@ def whole(longer_pairs):  # noqa: ARG001 - declares the words
 
 
 def at_rest(lp, moment_ps=10_000, forgotten_ps=1000):
-    return quiescent.words_at_rest(lp.world, CongestionState, moment_ps, forgotten_ps)
+    return quiescent.words_at_rest(lp.world, CongestionState, PairPaths, moment_ps, forgotten_ps)
 
 
 def test_it_is_checked(whole):
@@ -360,7 +360,7 @@ def test_it_moves_forward(whole):
     qp.spare_code[:2] = 5
     whole.world.npus.npu.lane[1] = -1, 3, -1, 0
     slots = np.diff(case(NAME)[1].slot_ptr)[whole.part.nodes[:npus]]
-    quiescent.go_forward(whole.world, CongestionState, 100, np.full(npus, 4), slots)
+    quiescent.go_forward(whole.world, CongestionState, PairPaths, 100, np.full(npus, 4), slots)
     assert qp.spare_ps[:3].tolist() == [105, s.INF, -1]
     assert qp.spare_code[:2].tolist() == [5, 5]
     assert whole.world.nvlink is never_used(s.Domains)

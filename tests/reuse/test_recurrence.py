@@ -70,6 +70,8 @@ def test_micro_batches_of_a_pipeline(tag_by_turn):
     assert found.simulated_hops < 0.7 * found.counters["packet_hops"]
 
 
+DROPPING = SHARED | {"buffer": "300kB", "pfc": False}
+TRIMMING = DROPPING | {"trimming": True, "delivery": "rud"}
 # Buffers, marks, rates and windows belong to the state, but for telemetry, which names times and bytes since the begin.
 CONTROLLED = {
     "shared buffers": (SHARED, 15),
@@ -77,7 +79,9 @@ CONTROLLED = {
     "dcqcn": (SHARED | {"congestion_control": "dcqcn"}, 15),
     "timely": ({"congestion_control": "timely"}, 15),
     "swift": ({"congestion_control": "swift"}, 10),
-    "drops": (SHARED | {"buffer": "300kB", "pfc": False}, 15),
+    "drops": (DROPPING, 15),
+    "receiver credits": (TRIMMING | {"receiver_credits": True, "oversubscription": 2.0, "ack_every": "16KiB"}, 10),
+    "sleek": (DROPPING | {"delivery": "rud", "sleek": True}, 10),
     "hpcc": (SHARED | {"congestion_control": "hpcc"}, 0),
 }
 
@@ -87,6 +91,31 @@ def test_micro_batches_with_buffers_and_congestion_control(name):
     network, periods = CONTROLLED[name]
     found = both(*program_of(pipeline(24)), settings_with(**network))
     assert periods <= found.reuse["repeated_periods"] <= 24 * (periods > 0)
+
+
+PLANES = "multi-plane:npus=16,planes=8,nics_per_leaf=4,gpus_per_host=8,spines=4"
+MRC = {
+    **SHARED,
+    "pfc": False,
+    "trimming": True,
+    "ecn_kmin": "3400B",
+    "ecn_kmax": "13600B",
+    "ecn_pmax": 1.0,
+    "entropy": "mrc",
+    "paths": 64,
+    "nic_ports": "all",
+    "congestion_control": "nscc",
+    "rto": "50us",  # less than a micro-batch takes: a timer that waits is part of the state
+}
+
+
+@pytest.mark.parametrize(
+    "network", [{}, {"congestion_control": "dctcp"}, {"entropy": "reps"}, {"entropy": "oblivious"}]
+)
+def test_micro_batches_on_planes(network):
+    """Turns of paths, penalties, windows and delays begin anew after a pause, so each micro-batch is like the first."""
+    found = both(*on_leaves(pipeline(24), PLANES), settings_with(**MRC | network))
+    assert 15 <= found.reuse["repeated_periods"] <= 24
 
 
 def oversubscribed(**network):

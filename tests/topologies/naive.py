@@ -31,6 +31,7 @@ SMALL = [
     "rail-fat-tree:npus=16,gpus_per_host=2,ports=2,hosts_per_unit=2,spines=2",
     "rail-fat-tree:npus=16,gpus_per_host=2,hosts_per_unit=2,rail_spines=true,spines=2,cores=2,core_planes=1",
     "rail-fat-tree:npus=12,gpus_per_host=2,hosts_per_unit=2,rail_spines=true,spines=2,forwarding=true",
+    "dragonfly:p=2,a=2,h=1",
     "slim-fly:q=3",
     "dragonfly-plus:p=2,leaves=2",
     "dragonfly-plus:p=1,leaves=3,spines=2,h=3,groups=4",

@@ -252,3 +252,111 @@ TWISTED = "expected k x 2k, k x k x 2k or k x 2k x 2k in any order, k from 2"
 def test_what_is_wrong_is_said_in_one_line(spec: str, text: str) -> None:
     assert refused(TopologyError, topologies.build, spec) == f"{spec}: {text}"
     assert refused(TopologyError, topologies.extent, spec) == f"{spec}: {text}"
+
+
+def smallest_cut(network, halves) -> int:
+    """Return the smallest number of cables between a half of the switches and the others."""
+    ends = np.array([(a, b) for a, b in network.edges()])
+    sides = np.zeros((len(halves), len(network)), bool)
+    np.put_along_axis(sides, np.array(halves), values=True, axis=1)
+    return int((sides[:, ends[:, 0]] != sides[:, ends[:, 1]]).sum(axis=1).min())
+
+
+def halves_of(network):
+    """Return all halves of the switches that hold the first."""
+    first, *others = network
+    return [(first, *some) for some in itertools.combinations(others, len(network) // 2 - 1)]
+
+
+def test_a_bisection_without_a_proof_is_an_estimate() -> None:
+    # with so many global cables, halves of every group have fewer cables to the others than halves of the groups
+    graph = topologies.build("dragonfly:p=1,a=3,h=2,groups=4,rate=4Tbps,local_rate=100Gbps,global_rate=100Gbps")
+    facts, network = topologies.describe(graph), switch_graph(graph)
+    assert smallest_cut(network, halves_of(network)) == 6
+    assert (facts["bisection_bps"], facts["bisection_is_exact"]) == (8 * 100 * 10**9, False)
+    for spec in ("dragonfly:p=4,a=8,h=4", "dragonfly-plus:p=2,leaves=2,groups=5", "slim-fly:q=9", "hyperx:sizes=3,p=2"):
+        assert not topologies.describe(topologies.build(spec))["bisection_is_exact"]
+
+
+# with rates at which NPUs' own links limit nothing
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "dragonfly:p=1,a=4,h=1,groups=4,rate=4Tbps,local_rate=100Gbps,global_rate=100Gbps",
+        "dragonfly:p=1,a=6,h=1,groups=2,rate=4Tbps,local_rate=200Gbps,global_rate=100Gbps",
+        "hyperx:sizes=2x4,p=1,rate=4Tbps,switch_rate=100Gbps",
+        "hyperx:sizes=4x4,p=1,width=1x2,rate=4Tbps,switch_rate=100Gbps",
+        "twisted-torus:sizes=2x4,rate=100Gbps",
+        "twisted-torus:sizes=2x2x4,rate=100Gbps",
+        "twisted-torus:sizes=2x4x2,rate=100Gbps",
+    ],
+)
+def test_a_bisection_in_closed_form_is_the_smallest_cut_of_all(spec: str) -> None:
+    graph = topologies.build(spec)
+    facts = topologies.describe(graph)
+    network = switch_graph(graph)
+    assert facts["bisection_is_exact"]
+    assert facts["bisection_bps"] == smallest_cut(network, halves_of(network)) * 100 * 10**9
+
+
+@pytest.mark.parametrize("q", [4, 8])
+def test_the_bisection_of_a_slim_fly_is_its_spectral_bound(q: int) -> None:
+    facts = topologies.describe(
+        topologies.build(f"slim-fly:q={q},p=1,rate=4Tbps,local_rate=100Gbps,global_rate=100Gbps")
+    )
+    network = switch_graph(topologies.build(f"slim-fly:q={q},p=1"))
+    # no half has fewer cables to the other than n / 4 times the second eigenvalue (Fiedler, 1973)
+    bound = 2 * q * q / 4 * np.linalg.eigvalsh(nx.laplacian_matrix(network).toarray().astype(float))[1]
+    half = [switch for switch in network if switch % (q * q) // q < q // 2]
+    assert smallest_cut(network, [half]) == pytest.approx(bound)
+    assert (facts["bisection_bps"], facts["bisection_is_exact"]) == (round(bound) * 100 * 10**9, True)
+
+
+def test_twisting_doubles_the_bisection_of_a_torus() -> None:
+    # TPU v4's 4 x 4 x 8: 32 cables of the plain torus, 64 of the twisted one
+    plain, twisted = (
+        topologies.describe(topologies.build(f"{name}:sizes=4x4x8")) for name in ("torus", "twisted-torus")
+    )
+    assert plain["bisection_bps"] == 32 * 400 * 10**9
+    assert twisted["bisection_bps"] == 64 * 400 * 10**9
+
+
+def busiest_in_all_to_all(spec: str) -> float:
+    """Return the messages over the busiest cable between routers, where each NPU sends one to each other."""
+    graph = topologies.build(spec)
+    src, dst = np.divmod(np.arange(graph.npus**2), graph.npus)
+    other = src != dst
+    loads = graph.routing.loads(graph, src[other], dst[other], np.ones(int(other.sum())))
+    is_own = (graph.link_src < graph.npus) != (graph.link_dst < graph.npus)
+    return float(loads[~is_own].max())
+
+
+@pytest.mark.parametrize(("sizes", "ratio"), [("4x4x8", 96 / 55), ("4x8x8", 32 / 23)])
+def test_a_twist_gains_no_less_in_all_to_all_than_was_measured(sizes: str, ratio: float) -> None:
+    """Jouppi et al., ISCA 2023, section 2.8, measured gains of 1.3 to 1.6 for uniform all-to-all on twisted tori.
+
+    Loads are what full links allow at most; by packets a twist gains 1.49 on 4x4x8 (docs/explanation/fabric.md).
+    """
+    plain, twisted = (busiest_in_all_to_all(f"{name}:sizes={sizes}") for name in ("torus", "twisted-torus"))
+    # half of what an NPU sends over its longest rings, 8 NPUs: distances 1 to 4 and back, to all places of the others
+    places = np.prod([int(size) for size in sizes.split("x")]) / 8
+    assert plain == 16 * places / 2
+    assert plain / twisted == pytest.approx(ratio)
+    assert 1.3 <= ratio <= 2
+
+
+def test_zcube_has_one_best_path_where_rails_with_spines_have_many() -> None:
+    """Zhipu's comparison with rails and spines (ROFT): a third fewer switches, one shortest path from a port."""
+    zcube = topologies.build("zcube:npus=256,npus_per_switch=16,uplinks=1")
+    roft = topologies.build(
+        "rail-fat-tree:npus=256,gpus_per_host=1,rails=1,ports=2,hosts_per_unit=16,spines=8,uplinks=2"
+    )
+    switches = [int((graph.node_kind[graph.npus :] != NVSWITCH).sum()) for graph in (zcube, roft)]
+    assert switches == [32, 48]
+    far = {"zcube": (zcube, 255 - 16), "roft": (roft, 255)}
+    ways = {}
+    for name, (graph, dst) in far.items():
+        network = nx.Graph(zip(graph.link_src.tolist(), graph.link_dst.tolist(), strict=True))
+        ways[name] = len(list(nx.all_shortest_paths(network, 0, dst)))
+    # from each of the sender's two ports
+    assert ways == {"zcube": 2 * 1, "roft": 2 * 8}

@@ -7,6 +7,7 @@ from nadi import topologies
 from nadi.inputs import kind_of
 from nadi.inputs.units import GBPS
 from nadi.topologies.builders.htsim import read_tree
+from tests.fabric.scenarios import messages, simulate
 from tests.refusals import refused
 
 TEXT = """6 2 2 2 5 H100
@@ -390,3 +391,56 @@ def test_their_direct_networks(shared_data, file, spec):
     assert kinds[0] == kinds[1]
     if file.startswith("df"):
         assert cables(theirs) == cables(ours)
+
+
+# Dual ToRs of SimAI's generator (AlibabaHPN): each GPU has a port at a ToR of either plane; planes share their spines
+# ("single plane") or have spines of their own ("dual plane")
+
+SERVERS, GPUS, SPINES = 4, 2, 4
+
+
+def dual_tor(planes):
+    """A file as SimAI writes it: 4 servers of 2 GPUs, a ToR per rail and plane, and links of 200 Gb/s from a ToR up."""
+    npus = SERVERS * GPUS
+    tors = npus + SERVERS
+    spines = tors + 2 * GPUS
+    lines = [f"{gpu} {npus + gpu // GPUS} 2880Gbps 0.000025ms 0" for gpu in range(npus)]
+    lines += [f"{gpu} {tors + GPUS * port + gpu % GPUS} 200Gbps 0.0005ms 0" for gpu in range(npus) for port in range(2)]
+    for tor in range(2 * GPUS):
+        own = range(SPINES) if planes == 1 else range(tor // GPUS * 2, tor // GPUS * 2 + 2)
+        lines += [f"{tors + tor} {spines + spine} 100Gbps 0.001ms 0" for spine in own]
+    switches = range(npus, spines + SPINES)
+    header = f"{spines + SPINES} {GPUS} {SERVERS} {len(switches) - SERVERS} {len(lines)} H100"
+    return "\n".join([header, " ".join(map(str, switches)), *lines, ""])
+
+
+@pytest.mark.parametrize("planes", [1, 2])
+def test_ports_of_dual_tors_are_in_their_planes(planes, tmp_path):
+    graph = build(tmp_path, dual_tor(planes))
+    assert (graph.npus, graph.host.tolist()) == (8, [0, 0, 1, 1, 2, 2, 3, 3])
+    nics = [link for link in graph.out_links(0) if graph.node_kind[graph.link_dst[link]] != 2]
+    assert [graph.node_name(int(graph.link_dst[link])) for link in nics] == ["switch 12", "switch 14"]
+    # another rail is two hops further on, over a spine of either plane, and each port carries half
+    loads = graph.routing.loads(graph, np.array([0]), np.array([7]), np.ones(1))
+    assert loads[nics].tolist() == [0.5, 0.5]
+    used = {graph.node_name(int(graph.link_dst[link])) for link in np.flatnonzero(loads)}
+    assert used == {"npu 7", *(f"switch {tor}" for tor in range(12, 20))}
+    # from ToR to ToR of one plane: where planes have spines of their own, no packet changes the plane
+    spines_of = {
+        tor: {int(graph.link_dst[link]) for link in graph.out_links(tor) if graph.link_dst[link] >= 16}
+        for tor in range(12, 16)
+    }
+    assert (spines_of[12] & spines_of[14] == set()) == (planes == 2)
+    assert spines_of[12] == spines_of[13]
+
+
+@pytest.mark.parametrize("planes", [1, 2])
+def test_a_message_over_dual_tors_takes_the_sum_of_its_links(planes, tmp_path):
+    graph = build(tmp_path, dual_tor(planes), switch_latency="300ns")
+    links = topologies.route(graph, 0, 7)
+    # 4178 bytes over a port of 200 Gb/s at each end, and two uplinks of 100 Gb/s; four cables and three switches
+    sends_ps = 2 * 4178 * 40 + 2 * 4178 * 80
+    path_ps = sends_ps + 2 * 500_000 + 2 * 1_000_000 + 3 * 300_000
+    assert graph.link_rate_bps[links].tolist() == [200 * GBPS, 100 * GBPS, 100 * GBPS, 200 * GBPS]
+    results, _ = simulate(graph, messages([0], [7], 4096), nvlink_framing=False)
+    assert results.flows["finish_ps"].tolist() == [path_ps]

@@ -39,6 +39,31 @@ def test_products(gpu, shape, dtype, measured, tolerance):
     assert tflops(f"gemm {shape} {dtype}", gpu) == pytest.approx(measured, rel=tolerance)
 
 
+@pytest.mark.parametrize(("size", "measured_us"), [(3072, 24.5), (4096, 51.5)])
+def test_casts_that_write_a_transposed_copy(size, measured_us):
+    """FP16 to FP8 on an H100 (Transformer Engine, pull request 101), of which their rate is the mean."""
+    (cast,) = compute.parse_operators(f"quantise {size * size}x1x1x1 fp8")
+    found = {name: roofline_ps(cast, compute.find_gpu(name), compute.Efficiencies()) for name in ("h100", "h200")}
+    assert found["h100"] / 1e6 == pytest.approx(measured_us, rel=0.13)
+    # The same chip beside faster memory
+    assert found["h200"] == pytest.approx(found["h100"], rel=1e-9)
+
+
+def test_half_of_the_casts_of_experts_move_twice_as_many_sectors():
+    def cast_ps(kind, reads, gpu):
+        (cast,) = compute.parse_operators(f"{kind} {4096 * 2048}x{reads}x1x1 fp8")
+        return roofline_ps(cast, compute.find_gpu(gpu), compute.Efficiencies())
+
+    overhead_ps = 2.52e6
+    of_experts, others = (cast_ps(kind, 1, "h100") - overhead_ps for kind in ("expert-quantise", "quantise"))
+    assert of_experts / others == pytest.approx(1.5)
+    # The pass that finds the maximum is as fast as memory
+    maximum_ps = cast_ps("expert-quantise", 2, "h100") - cast_ps("expert-quantise", 1, "h100") - 3 * 2.25e6
+    assert maximum_ps == pytest.approx(2 * 4096 * 2048 / compute.find_gpu("h100").streaming_Bps(0.87) * 1e12)
+    # Without transposed copies both are alike
+    assert cast_ps("expert-quantise", 2, "b200") == cast_ps("quantise", 2, "b200")
+
+
 def test_flash_attention_2_on_a100():
     assert attention("a100", 16384, 128) == pytest.approx(225, rel=0.03)  # what the efficiency is from
     assert attention("a100", 16384, 64) == pytest.approx(190, rel=0.05)

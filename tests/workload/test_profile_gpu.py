@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from nadi.workload.compute import ComputeTimes, find_gpu, read_table
-from nadi.workload.compute.operators import EARLY_PRODUCT, KINDS, LAUNCHES, OLD_ATTENTION, WINDOW_ATTENTION
+from nadi.workload.compute.operators import (
+    EARLY_PRODUCT,
+    EXPERT_CAST,
+    KINDS,
+    LAUNCHES,
+    OLD_ATTENTION,
+    WINDOW_ATTENTION,
+)
 
 torch = pytest.importorskip("torch", reason="no PyTorch")
 SCRIPT = Path(__file__).parents[2] / "scripts" / "profile_gpu.py"
@@ -29,7 +36,8 @@ def test_every_kind_is_measured_into_a_table_that_is_read(profile_gpu, tmp_path,
     rows = read_table(out)
     on_a_gpu_only = {"grouped-gemm"}
     of_old_software = {kind for kind in KINDS if kind.startswith((*OLD_ATTENTION, EARLY_PRODUCT))}  # not in today's
-    not_in_pytorch = {"fused-expert-gemm", WINDOW_ATTENTION, f"{WINDOW_ATTENTION}-backward"}  # in Transformer Engine
+    # In Transformer Engine
+    not_in_pytorch = {"fused-expert-gemm", EXPERT_CAST, WINDOW_ATTENTION, f"{WINDOW_ATTENTION}-backward"}
     not_on_a_gpu = {LAUNCHES}
     others = on_a_gpu_only | of_old_software | not_in_pytorch | not_on_a_gpu
     assert {row.operator.kind for row in rows} | others == set(KINDS)

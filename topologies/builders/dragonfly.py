@@ -84,6 +84,13 @@ def build(arguments: Arguments, name: str) -> Graph:
         arguments.global_rate or arguments.rate,
         arguments.global_delay,
     )
+    # Between halves of the groups; with an odd number of groups one is divided. To move a switch of some group to the
+    # other side cuts a / 2 local cables or more, and saves h global ones there and, as groups may then differ in number
+    # by two, parallel x groups / 2 for each whole group: no other half has less where local cables outweigh these.
+    global_rate, local_rate = arguments.global_rate or arguments.rate, arguments.local_rate or arguments.rate
+    between = groups * groups // 4 * parallel * global_rate
+    outweigh = a * local_rate >= global_rate * (2 * h + parallel * groups / a)
+    builder.set_bisection(min(between, len(npu) // 2 * arguments.rate), is_exact=groups % 2 == 0 and outweigh)
     return builder.graph(dims=arguments.dims)
 
 

@@ -84,6 +84,9 @@ def build(arguments: Arguments, name: str) -> Graph:
         arguments.global_rate or arguments.rate,
         arguments.global_delay,
     )
+    between = groups * groups // 4 * parallel * (arguments.global_rate or arguments.rate)
+    # between halves of the groups; another half may have less
+    builder.set_bisection(min(between, len(npu) // 2 * arguments.rate), is_exact=False)
     return builder.graph(dims=arguments.dims)
 
 

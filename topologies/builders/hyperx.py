@@ -80,6 +80,13 @@ def build(arguments: Arguments, name: str) -> Graph:
         ends = switch[first + np.tile(one, lines) * stride], switch[first + np.tile(other, lines) * stride]
         builder.add_cables(*ends, arguments.switch_rate or arguments.rate, arguments.switch_delay, width)
         stride *= size
+    # Ahn et al., section 3.2: the cut through the middle of the dimension with the fewest cables there. With an even
+    # size it has as many as the second eigenvalue of the cables, size x width, asks for (Fiedler, 1973).
+    weakest = min(range(len(sizes)), key=lambda d: sizes[d] * widths[d])
+    size = sizes[weakest]
+    between = widths[weakest] * (size // 2) * (size - size // 2) * (count // size)
+    between_bps = between * (arguments.switch_rate or arguments.rate)
+    builder.set_bisection(min(between_bps, len(npu) // 2 * arguments.rate), is_exact=size % 2 == 0)
     return builder.graph(dims=arguments.dims)
 
 

@@ -6,7 +6,7 @@ from pydantic import Field
 from nadi.inputs.units import GBPS, NS
 from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.graph_builder import GraphBuilder
-from nadi.topologies.parameters import Count, Parameters, Rate, Ratio, Sizes, Time, uplink_count
+from nadi.topologies.parameters import Count, CountOrNone, Parameters, Rate, Ratio, Sizes, Time, uplink_count
 
 
 class Arguments(Parameters):
@@ -15,7 +15,11 @@ class Arguments(Parameters):
     npus: Count | None = Field(None, description="number of NPUs; leaves x hosts_per_leaf if not given")
     leaves: Count | None = Field(None, description="number of leaves; as many as npus need if not given")
     hosts_per_leaf: Count = Field(16, description="NPUs of a leaf; the last leaf may have fewer")
-    spines: Count | None = Field(None, description="number of spines; as many as oversubscription needs if not given")
+    spines: CountOrNone | None = Field(
+        None,
+        description="number of spines, 0 where optical switches connect the leaves; as many as oversubscription needs "
+        "if not given",
+    )
     uplinks: Count = Field(1, description="parallel cables between a leaf and a spine")
     oversubscription: Ratio | None = Field(None, description="NPU rate over uplink rate of a leaf; 1 if not given")
     rate: Rate = Field(400 * GBPS, description="rate of an NPU's link")
@@ -59,7 +63,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     builder.add_cables(np.arange(npus), leaf[leaf_of], arguments.rate, arguments.delay)
     uplink_delay = arguments.delay if arguments.uplink_delay is None else arguments.uplink_delay
     builder.add_cables(np.repeat(leaf, spines), np.tile(spine, leaves), uplink_rate, uplink_delay, arguments.uplinks)
-    return builder.graph(dims=arguments.dims)
+    return builder.graph(dims=arguments.dims, in_parts=spines == 0)
 
 
 def _spines(arguments: Arguments, name: str, npus: int) -> int:

@@ -85,6 +85,10 @@ def build(arguments: Arguments, name: str) -> Graph:
     y = field.sum[field.product[m, x], c]
     global_rate = arguments.global_rate or arguments.rate
     builder.add_cables(switch[q * x + y], switch[q * q + q * m + c], global_rate, arguments.global_delay)
+    # The second eigenvalue of the cables is (q - d) / 2, so any half of the 2 q^2 switches has q^3 / 2 cables to the
+    # other or more. For an even q the sets with x and m below q / 2 have so many.
+    between = q**3 // 2 * min(global_rate, arguments.local_rate or arguments.rate)
+    builder.set_bisection(min(between, len(npu) // 2 * arguments.rate), is_exact=q % 2 == 0)
     return builder.graph(dims=arguments.dims)
 
 

@@ -74,6 +74,10 @@ def build(arguments: Arguments, name: str) -> Graph:
         if size == short:
             ahead[closes] += np.where(sizes == short, 0, short)
         builder.add_cables(router, router[ahead % sizes @ strides], arguments.rate, arguments.delay)
+    # Two planes of cables across a short dimension. The cut across a long one has no fewer: its two planes, and the
+    # cables that close the short rings half-way round. In the plain torus that cut has two planes only.
+    between = 2 * npus // short * arguments.rate
+    builder.set_bisection(min(between, npus // 2 * npu_rate), is_exact=short % 2 == 0)
     return builder.graph(dims=arguments.sizes)
 
 

@@ -7,7 +7,14 @@ from numpy.typing import NDArray
 
 from nadi.inputs.units import PS_PER_S
 from nadi.workload.compute.gpu import Efficiencies, Gpu
-from nadi.workload.compute.operators import DTYPE_BYTES, EARLY_PRODUCT, FUSED_PRODUCT, Operator
+from nadi.workload.compute.operators import (
+    DTYPE_BYTES,
+    EARLY_PRODUCT,
+    EXPERT_CAST,
+    FUSED_PRODUCT,
+    UNQUANTISED_BYTES,
+    Operator,
+)
 
 # Roofline of grouped products by the kernel that libraries run on a GPU's generation (`Gpu.experts`).
 #
@@ -298,6 +305,33 @@ _MAXIMUM_LAUNCHES = 4
 common/recipe/current_scaling.cu)."""
 
 
+# Casts that write a transposed copy, too (Transformer Engine, common/transpose/cast_transpose.cu).
+#
+# A warp reads values of 2 bytes along rows, writes the cast along them and the transposed copy along columns. It moves
+# fewer bytes than memory could. L2 moves sectors of 32 bytes: 1 / 16 per value read, 1 / 32 per value written. Another
+# kernel is for numbers of rows that are no multiple of 32. It writes single bytes: 32 threads of a warp write every
+# second byte of a row (1 / 16) and every fourth of a column (1 / 8), so that twice as many sectors move. That it takes
+# twice as long is assumed, not measured. (By the cost that Transformer Engine chooses its kernels by, lines of 128
+# bytes per access, it would be three times, and odd multiples of 32 and of 64 rows would cost more, too.)
+
+
+_SECTORS_PER_CLOCK = 0.2
+"""Sectors per clock of an SM: squares of 3,072 and of 4,096 values in FP16 that an H100 casts in 24.5 and 51.5 us, of
+which a launch and a latency take 2.5 (Transformer Engine, pull request 101): 6.4 bytes per clock and SM."""
+_SECTORS = 1 / 16 + 2 / 32  # Sectors per value
+_EXPERT_SECTORS = (_SECTORS + 2 * _SECTORS) / 2
+"""The same for an expert's tokens, whose number is filled up to a multiple of 16 only (Megatron-Core, fp8_utils.py,
+get_fp8_align_size), so that it is a multiple of 32 as often as not."""
+
+
+def _transposing_s(operator: Operator, gpu: Gpu) -> float:
+    """Return the seconds of the pass of a cast that writes a transposed copy; 0 for other operators."""
+    if operator.kind not in {"quantise", EXPERT_CAST} or not operator.shape[3]:
+        return 0.0
+    sectors = operator.shape[0] * (_EXPERT_SECTORS if operator.kind == EXPERT_CAST else _SECTORS)
+    return sectors / (_SECTORS_PER_CLOCK * gpu.sms * gpu.clock_hz)
+
+
 def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
     """Return the ps of an operator that is not a product. Raises WorkloadError: the GPU has no rate for fp32.
 
@@ -306,7 +340,8 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
         gpu: The GPU that runs the work.
         efficiencies: The shares of the GPU's peak rates that its libraries reach, by class of operators.
     """
-    if operator.kind == "quantise" and gpu.any_layout:
+    is_cast = operator.kind in {"quantise", EXPERT_CAST}
+    if is_cast and gpu.any_layout:
         operator = operator._replace(shape=(*operator.shape[:3], 0))
     if not operator.bytes or (operator.kind == "transpose" and gpu.any_layout):
         return 0.0
@@ -321,7 +356,10 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     busy = min(_full_blocks(operator), gpu.sms)
     rate = min(gpu.streaming_Bps(efficiency), busy * sm_rate)
     work_s = max(operator.bytes / rate, operator.flops / gpu.peak_of("fp32"))
-    launches = _MAXIMUM_LAUNCHES if operator.kind == "quantise" and operator.shape[1] > 1 else 1
+    if transposing_s := _transposing_s(operator, gpu):
+        maximum_s = operator.shape[0] * (operator.shape[1] - 1) * UNQUANTISED_BYTES / rate
+        work_s = max(work_s, maximum_s + transposing_s)
+    launches = _MAXIMUM_LAUNCHES if is_cast and operator.shape[1] > 1 else 1
     if operator.kind == "unvectorised":
         values, launches = operator.shape
         work_s = max(work_s, values * launches / (_SINGLE_VALUES * gpu.sms * gpu.clock_hz))
@@ -330,7 +368,7 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
 
 def _full_blocks(operator: Operator) -> float:
     """Return the bytes over those of the largest thread block, of a row or token, or of _VALUES_PER_BLOCK values."""
-    if operator.kind in {"elementwise", "unvectorised", "dropout", "optimizer", "quantise", "transpose"}:
+    if operator.kind in {"elementwise", "unvectorised", "dropout", "optimizer", "quantise", EXPERT_CAST, "transpose"}:
         return max(1.0, operator.shape[0] / _VALUES_PER_BLOCK)
     if operator.kind in {"permute", "embedding", "embedding-backward"}:
         return max(1.0, operator.shape[0] * operator.shape[1] / _VALUES_PER_BLOCK)

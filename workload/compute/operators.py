@@ -31,6 +31,7 @@ Entries of shapes, in order:
 | routing | tokens, experts, top_k | scores to the experts of each token |
 | permute | tokens, hidden | reordering of rows |
 | quantise | values, reads, copies, transposes | casts of 16-bit values that are read `reads` times, see below |
+| expert-quantise | values, reads, copies, transposes | the same of one expert's tokens, 16 times a random number |
 | transpose | values | a transposed copy of operands of products, where the GPU's products need one |
 | copies | count, values | `count` copies of `values` values, each with its own launch |
 | optimizer | parameters, bytes | a step that reads and writes `bytes` bytes per parameter |
@@ -47,7 +48,7 @@ DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, 
 _BACKWARD_ATTENTION_FLOPS = 2.5
 """Operations over those of the forward pass: five products to two, as scores are recomputed (FlashAttention-2, 3.1)."""
 
-_UNQUANTISED_BYTES = 2  # Bytes per value that a quantisation reads
+UNQUANTISED_BYTES = 2  # Bytes per value that a quantisation reads
 _SCALE_BYTES = {"fp8": 1 / 32, "fp4": 1 / 16}
 """Bytes of scales per quantised value: MXFP8 has one of a byte for 32 values, NVFP4 one for 16."""
 _MASK_VALUES = 0.5  # Size of a dropout mask's byte in 16-bit values
@@ -101,6 +102,7 @@ LAUNCHES = "launches"  # Kind that marks a node whose operators the host launche
 OLD_ATTENTION = ("flash-1", "flash-2", "triton")
 """Prefixes of kinds of fused attention by an old algorithm, whatever the GPU's libraries have."""
 EARLY_PRODUCT = "early-gemm"
+EXPERT_CAST = "expert-quantise"
 WINDOW_ATTENTION = "window-attention"
 _ATTENTION_SHAPE = ("batch", "heads", "kv_heads", "queries", "keys", "head_dim", "value_dim", "causal")
 _WINDOW_SHAPE = (*_ATTENTION_SHAPE[:-1], "window")
@@ -158,9 +160,14 @@ KINDS: dict[str, _Kind] = {
     ),
     "permute": _Kind(("tokens", "hidden"), lambda _t, _h: 0.0, lambda t, h: 2.0 * t * h),
     # The values that a quantisation reads have another data type (`Operator.bytes`)
-    "quantise": _Kind(
-        ("values", "reads", "copies", "transposes"), lambda v, r, _c, _t: float(v * r), lambda v, _r, c, t: v * (c + t)
-    ),
+    **{
+        name: _Kind(
+            ("values", "reads", "copies", "transposes"),
+            lambda v, r, _c, _t: float(v * r),
+            lambda v, _r, c, t: v * (c + t),
+        )
+        for name in ("quantise", EXPERT_CAST)
+    },
     "transpose": _Kind(("values",), lambda _v: 0.0, lambda v: 2.0 * v),
     "copies": _Kind(("count", "values"), lambda _n, _v: 0.0, lambda n, v: 2.0 * n * v),
     "optimizer": _Kind(("parameters", "bytes"), lambda p, _b: 12.0 * p, lambda p, b: float(p * b)),
@@ -195,8 +202,8 @@ class Operator(NamedTuple):
         values = KINDS[self.kind].values(*self.shape)
         if self.kind == "optimizer":
             return round(values)
-        if self.kind == "quantise":
-            read_bytes = self.shape[0] * self.shape[1] * _UNQUANTISED_BYTES
+        if self.kind in {"quantise", EXPERT_CAST}:
+            read_bytes = self.shape[0] * self.shape[1] * UNQUANTISED_BYTES
             return round(read_bytes + values * (DTYPE_BYTES[self.dtype] + _SCALE_BYTES.get(self.dtype, 0)))
         return round(values * DTYPE_BYTES[self.dtype])
 

@@ -26,6 +26,7 @@ from nadi.terminal import FittedTable, TableColumn, facts, name_column, say, tex
 
 if TYPE_CHECKING:
     from nadi.partition import PartitionReport
+    from nadi.topologies import Graph
 
 Out = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", parser=named_path, help="TOML file to write.")]
 
@@ -36,11 +37,12 @@ def register(app: typer.Typer) -> None:
     Args:
         app: The application of typer.
     """
-    fabrics = typer.Typer(help="Fabrics: list, clusters, show, build, compare.")
+    fabrics = typer.Typer(help="Fabrics: list, clusters, show, draw, build, compare.")
     fabrics.command("list")(list_)
     fabrics.command("clusters")(clusters_)
     fabrics.command()(show)
     fabrics.command()(build)
+    fabrics.command()(draw)
     fabrics.command()(compare)
     app.add_typer(fabrics, name="topology")
     app.command()(partition)
@@ -90,23 +92,33 @@ def show(spec: Spec, force: Force = False, as_json: AsJson = False) -> None:
     """Show a fabric: sizes, rates, routing, bisection, oversubscription."""
     from nadi import topologies
     from nadi.reports.text.network import labelled
-    from nadi.simulation.assembly.resource_checks import check_fabric
 
-    check_fabric(spec, force=force)
-    graph = topologies.build(spec)
-    _say_warnings(graph.warnings)
+    graph = _built(spec, force=force)
     print_document(topologies.describe(graph), lambda found: facts("", labelled(found, graph)), as_json=as_json)
 
 
 def build(spec: Spec, out: Out, force: Force = False) -> None:
     """Write a fabric as a TOML file of nodes and links, which you can edit and run."""
     from nadi import topologies
-    from nadi.simulation.assembly.resource_checks import check_fabric
 
-    check_fabric(spec, force=force)
-    graph = topologies.build(spec)
-    _say_warnings(graph.warnings)
+    graph = _built(spec, force=force)
     topologies.write_toml(graph, out)
+    say(f"{out}: {graph.npus} NPUs, {graph.nodes} nodes, {graph.links // 2} cables")
+
+
+_PICTURE = "Picture to write, FILE.svg; browsers show names under the pointer."
+
+
+def draw(
+    spec: Spec,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", parser=named_path, help=_PICTURE)],
+    force: Force = False,
+) -> None:
+    """Draw a fabric as SVG: NPUs, switches, and cables in the colour of their kind or of their plane."""
+    from nadi.reports.fabric_drawing import write_drawing
+
+    graph = _built(spec, force=force)
+    write_drawing(graph, out)
     say(f"{out}: {graph.npus} NPUs, {graph.nodes} nodes, {graph.links // 2} cables")
 
 
@@ -157,10 +169,16 @@ def compare(
     )
 
 
-def _say_warnings(warnings: tuple[str, ...]) -> None:
-    """Print sentences about what is not read of a network's file."""
-    for warning in warnings:
+def _built(spec: str, *, force: bool) -> "Graph":
+    """Return a fabric, whose size is checked before unless forced, and print what is not read of its file."""
+    from nadi import topologies
+    from nadi.simulation.assembly.resource_checks import check_fabric
+
+    check_fabric(spec, force=force)
+    graph = topologies.build(spec)
+    for warning in graph.warnings:
         say(f"nadi: {warning}", err=True)
+    return graph
 
 
 def _meaning(default: str | None, text: str) -> str:

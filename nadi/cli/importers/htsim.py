@@ -17,6 +17,7 @@ _STRATEGY = "Routing: ecmp_host, ecmp_ar, ecmp_host_ar or ecmp_rr."
 _BALANCING = "Choice of paths by senders: mixed, bitmap, reps, oblivious, ecmp, ..."
 _FAILED = "Upper switches of a tree of two tiers whose links have a quarter of their rate."
 _PLAIN = "Receivers' credits alone do not slow down for an oversubscribed tree."
+_SACK = "Data after which a receiver acknowledges, if nothing asks for it at once."
 _END = "Accepted; the run ends when all flows are done."
 _MAX = 1 << 22  # maximum of numbers of packets and nodes
 
@@ -41,6 +42,7 @@ def read(
     target: float = typer.Option(0, "-target_q_delay", min=0, max=1e6, metavar="US", help="Target of nscc."),
     no_trimming: bool = typer.Option(False, "-disable_trim", help="Drop packets instead of trimming them."),
     random_seed: int = typer.Option(13, "-seed", min=0, max=MAX_SEED, metavar="N", help="Seed of random choices."),
+    sack: int = typer.Option(16_384, "-sack_threshold", min=0, max=1 << 30, metavar="BYTES", help=_SACK),
     failed: int = typer.Option(0, "-failed", min=0, max=_MAX, metavar="N", help=_FAILED),
     end: float | None = typer.Option(None, "-end", metavar="US", show_default=False, help=_END),
     sender_only: bool = typer.Option(False, "-sender_cc_only", help="Senders alone control; the default."),
@@ -58,6 +60,6 @@ def read(
     options = HtsimOptions(
         *(traffic, goal, topology, nodes or 0, tiers, linkspeed, hop_latency, switch_latency, mtu, queue or 0, ecn),
         *(cwnd or 0, paths, control, strategy, balancing, target, not no_trimming, random_seed),
-        *(not receiver_only, receiver or receiver_only, not plain, failed),
+        *(not receiver_only, receiver or receiver_only, not plain, sack, failed),
     )
     return translated(options)._replace(before_report=None if traffic is None else print_spread)

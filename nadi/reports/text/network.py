@@ -330,7 +330,10 @@ def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
         ("equal next links", f"{facts['ecmp_width']} at most"),
         ("routing", "shortest paths, by table" if facts["routing"] == "table" else f"by dimension, {facts['routing']}"),
         ("routing tables", amount_text(facts["routing_bytes"])),
-        ("bisection", f"{rate_text(facts['bisection_bps'])} one way"),
+        (
+            "bisection",
+            f"{rate_text(facts['bisection_bps'])} one way{'' if facts['bisection_is_exact'] else ', estimated'}",
+        ),
     ]
     if "oversubscription" in facts:
         ratios = [f"{ratio:.3g}:1 at a {switch}" for switch, ratio in facts["oversubscription"].items()]

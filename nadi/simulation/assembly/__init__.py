@@ -7,8 +7,9 @@ file, and become the engine's fault schedule for a fabric.
 """
 
 import difflib
+import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -23,11 +24,11 @@ from nadi.partition import TrafficWeights
 from nadi.pdes import parallel
 from nadi.topologies import SWITCH, Graph, Routing
 from nadi.topologies.endpoints import added_to_switches, with_aggregators, with_aggregators_of
-from nadi.workload import Program
+from nadi.workload import Exchange, Program, alone
 from nadi.workload.node_kinds import NOOP, SEND
 from nadi.workload.program import divided, extended, joined, switches_of
 
-POINT_TO_POINT, ALL_NPUS = "p2p", "all"
+POINT_TO_POINT, ALL_NPUS, ALL_ELSE = "p2p", "all", "*"
 # groups of plans (workload.generators.training.stages.families), of which a plan may lack some
 PLAN_GROUPS = ("tp", "cp", "ep", "etp", "pp", "dp", "edp", "model", "embedding", "world")
 
@@ -143,6 +144,48 @@ def with_flows(settings: pdes.Settings, program: Program, names: tuple[str, ...]
     return replace(settings, flow_groups=np.array([name in names for name in [*groups, POINT_TO_POINT]]))
 
 
+def with_classes(
+    settings: pdes.Settings, program: Program, classes: Mapping[str, int], exchange: Exchange = alone
+) -> pdes.Settings:
+    """Return settings under which traffic has the data classes of its names.
+
+    The most specific name counts: a group or p2p of a job, the job, a group or p2p of all jobs, "*".
+
+    Raises ConfigError: a name is unknown.
+
+    Args:
+        settings: The engine's settings of the run (`pdes.Settings`).
+        program: Work of all NPUs (`Program`).
+        classes: Data class by name ([network] classes).
+        exchange: Exchange of values between ranks, which know different groups.
+    """
+    if not classes or not settings.has_port_queues:
+        return settings
+    groups, jobs = [name or ALL_NPUS for name in program.group_names], program.jobs
+    names = () if jobs is None else jobs.names
+    known = dict.fromkeys([POINT_TO_POINT, ALL_NPUS, *PLAN_GROUPS, *itertools.chain(*exchange(groups)), ALL_ELSE])
+    known |= dict.fromkeys([*names, *(f"{job}/{name}" for job in names for name in known)])
+    unknown = next((name for name in classes if name not in known), None)
+    if unknown is not None:
+        expected = ", ".join([name for name in known if "/" not in name])
+        raise ConfigError(f'[network] classes: found "{unknown}"; expected some of {expected}')
+    others = {POINT_TO_POINT: settings.p2p_class}
+
+    def class_of(job: int, name: str) -> int:
+        own = (f"{names[job]}/{name}", names[job]) if 0 <= job < len(names) else ()
+        return next((classes[place] for place in (*own, name, ALL_ELSE) if place in classes), others.get(name, 0))
+
+    of_groups = [0] * len(groups) if jobs is None else jobs.of_groups().tolist()
+    of_npus = [0] * program.npus if jobs is None else jobs.of_npus().tolist()
+    each = {job: class_of(job, POINT_TO_POINT) for job in set(of_npus)}
+    return replace(
+        settings,
+        group_classes=np.array([class_of(job, name) for job, name in zip(of_groups, groups, strict=True)]),
+        p2p_classes=np.array([each[job] for job in of_npus]),
+        named_classes=tuple(sorted({*classes.values(), settings.p2p_class, classes.get(ALL_ELSE, 0)})),
+    )
+
+
 def of_packets(program: Program, flow_groups: Mask) -> Program:
     """Return a program without the messages that are flows; flow_groups as in pdes.Settings."""
     # each slot of a trace, with a group of one of its NPUs
@@ -185,6 +228,17 @@ class NodeNames:
         if wanted.isascii() and wanted.isdigit():
             raise ValueError(f"found node {wanted}; expected one of the nodes 0 to {self._graph.nodes - 1}")
         raise ValueError(f"found {wanted!r}, which is not the name of a node; {self._near(wanted)}")
+
+    def stretch(self, text: str) -> tuple[int, int]:
+        """Return the first and the last node of "leaf 0 to leaf 7", or twice the node of a name; else ValueError.
+
+        Args:
+            text: Text of the user.
+        """
+        first, word, last = text.partition(" to ")
+        if not word or self._node(text) is not None:
+            return (self.node(text),) * 2
+        return self.node(first), self.node(last)
 
     def ends(self, text: str) -> tuple[int, int]:
         """Return both nodes of "12-40", "leaf 0 - spine 1" or, as in reports, "leaf 0 → spine 1"; else ValueError.
@@ -245,7 +299,14 @@ def _kind(name: str) -> str:
     return word if word and number.isdigit() else name
 
 
-def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
+def schedule(
+    faults: Sequence[FaultSection],
+    detection_time_ps: int,
+    graph: Graph,
+    *,
+    cut_through: bool,
+    circuits: parallel.Circuits,
+) -> pdes.Faults:
     """Return the engine's fault schedule with the routings that it needs.
 
     The function refuses nodes and links that the fabric lacks, overlapping changes, and faults that the fabric or its
@@ -256,6 +317,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
         detection_time_ps: Time in ps from when links go down or come up until routes change.
         graph: The fabric (`Graph`).
         cut_through: Whether the switches cut through.
+        circuits: Circuits of optical switches, which are among the links of the fabric.
     """
     links, npus, storms = [], [], []
     names = NodeNames(graph)
@@ -292,8 +354,9 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
                 error_rate=fault.error_rate or 0.0,
             )
         )
-    routings = _routings(graph, {down for _, down in parallel.down_sets(links) if down})
-    return pdes.Faults(tuple(links), tuple(npus), detection_time_ps, routings, tuple(storms))
+    found = pdes.Faults(tuple(links), tuple(npus), detection_time_ps, {}, tuple(storms), circuits)
+    down_sets = {down for changes in found.route_changes() for _, down in changes if down}
+    return replace(found, routings=_routings(graph, down_sets))
 
 
 def rerouted(faults: pdes.Faults, graph: Graph) -> pdes.Faults:
@@ -327,7 +390,7 @@ def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel, *,
         # times are keys, too: some models allow faults of the whole run only
         for key in (fault.what, *(key for key, is_given in times.items() if is_given)):
             if reason := (model.refused_faults or {}).get(key):
-                takers = pdes.fidelity.quoted(partial(_takes, key))
+                takers = pdes.fidelity.quoted(partial(takes_fault, key))
                 raise ConfigError(f"[faults.{number}] {key}: {reason}, or [network] fidelity = {takers}")
         if fault.pause_storm and not has_pauses:
             raise ConfigError(
@@ -336,9 +399,14 @@ def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel, *,
             )
 
 
-def _takes(fault_key: str, model: pdes.NetworkModel) -> bool:
-    """Return whether a model of the network takes faults with a key of [[faults]]."""
-    return model.refused_faults is not None and fault_key not in model.refused_faults
+def takes_fault(key: str, model: pdes.NetworkModel) -> bool:
+    """Return whether a model of the network takes faults with a key of [[faults]].
+
+    Args:
+        key: The key.
+        model: The model of the network.
+    """
+    return model.refused_faults is not None and key not in model.refused_faults
 
 
 class _FaultPlace:
@@ -350,7 +418,7 @@ class _FaultPlace:
 
     def npu(self) -> int:
         """Return the NPU."""
-        npu = self._node("npu")
+        npu = self._nodes("npu")[0]
         if not 0 <= npu < self._graph.npus:
             raise ConfigError(
                 f"{self._where} npu: found {self._fault.npu}; expected one of the NPUs 0 to {self._graph.npus - 1}"
@@ -370,9 +438,9 @@ class _FaultPlace:
         return links
 
     def links_of_switch(self) -> list[int]:
-        """Return both directions of all links of a switch."""
-        graph, node = self._graph, self._node("switch")
-        if not graph.npus <= node < graph.nodes:
+        """Return both directions of all links of a switch, or of all switches from one to another."""
+        graph, (begin, end) = self._graph, self._nodes("switch")
+        if not graph.npus <= begin <= end < graph.nodes:
             found = f"{self._where} switch: found {self._fault.switch}"
             if graph.nodes == graph.npus:
                 raise ConfigError(f"{found}, but {graph.name} has no switches")
@@ -380,7 +448,8 @@ class _FaultPlace:
             raise ConfigError(
                 f"{found}; expected a switch, as {first!r} or {last!r}, or its node, {graph.npus} to {graph.nodes - 1}"
             )
-        return np.flatnonzero((graph.link_src == node) | (graph.link_dst == node)).tolist()
+        own = [(begin <= ends) & (ends <= end) for ends in (graph.link_src, graph.link_dst)]
+        return np.flatnonzero(own[0] | own[1]).tolist()
 
     def links(self) -> list[int]:
         """Return both directions of the cables that the fault names."""
@@ -409,13 +478,13 @@ class _FaultPlace:
             links = links[[cable]]
         return sorted([*links.tolist(), *(links ^ 1).tolist()])
 
-    def _node(self, key: str) -> int:
-        """Return the node that the fault names under a key."""
+    def _nodes(self, key: str) -> tuple[int, int]:
+        """Return the first and the last node that the fault names under a key; one NPU at a time."""
         node = getattr(self._fault, key)
         if isinstance(node, int):
-            return node
+            return node, node
         try:
-            return self._names.node(node)
+            return self._names.stretch(node) if key == "switch" else (self._names.node(node),) * 2
         except ValueError as error:
             raise ConfigError(f"{self._where} {key}: {error}") from None
 

@@ -25,7 +25,6 @@ class GroupPositions:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._npu_colours = _npu_colours(graph)
 
     def keys(self, groups: Sequence[NDArray[np.integer]]) -> list[bytes]:
         """Return a key per group; groups with equal positions have equal keys."""
@@ -57,6 +56,11 @@ class GroupPositions:
         parts = [self._npu_colours[groups]]
         parts += self._places(groups)
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+    @cached_property
+    def _npu_colours(self) -> Int64:
+        """int64[npus], see `_npu_colours`; runs without collectives, as of millions of links, do without."""
+        return _npu_colours(self._graph)
 
     @cached_property
     def _places(self) -> Callable[[Int64], list[Int64]]:

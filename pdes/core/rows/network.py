@@ -52,7 +52,7 @@ class LinkClass(Row):
     kmax_bytes = word("bytes", "queue from which every packet is marked")
     pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
     special = word(
-        "flags", "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE, RISES (pdes/core/state.py)"
+        "flags", "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE, CIRCUIT, RISES (core/state.py)"
     )
 
 
@@ -91,25 +91,40 @@ class Gate(
     paused = word(
         "flags", "data classes that the other end has paused, or virtual lanes without credits", rest="begins"
     )
-    queued_bytes = word("bytes", "bytes that wait, by data class; with credits all of them in the first", many=2)
-    longest_bytes = word("bytes", "maximum of the bytes that waited, both classes")
-    queues = word("packed_local", "first record | place behind the last << 32", many=5)
-    place = word("count", "index in the node's list of ports with packets that wait")
-    in_bytes = word("bytes", "shared bytes that came in over the reverse link and have not left, by data class", many=2)
-    held_bytes = word("bytes", "likewise, bytes in the headroom", many=2)
-    asked = word("flags", "data classes that the other end was asked to pause", rest="begins")
-    headroom_bytes = word("bytes", "headroom of each class")
+    asked = word("flags", "data classes that the other end was asked to pause", bits=16, rest="begins")
+    traits = word("flags", "MARKS, MARKS_BY_CLASS, TO_NPU (pdes/network/port_queues.py)", bits=16, is_built=True)
+    waiting_bytes = word("bytes", "bytes that wait, of all data classes or lanes")
+    longest_bytes = word("bytes", "maximum of waiting_bytes", bits=32)
+    headroom_bytes = word("bytes", "headroom of each class", bits=32)
+    # a port has up to 2^31 bytes, the largest buffer
+    queued_bytes = word("bytes", "bytes that wait, by data class", many=8, bits=32)
+    queues = word("packed_local", "first record | place behind the last << 32", many=11)
+    place = word("count", "index in the node's list of ports with packets that wait", bits=32)
+    trimmed_turn = word(
+        "count", "trimmed packets sent since the last data packet, while data waited", bits=32, rest="same"
+    )
+    in_bytes = word(
+        "bytes", "shared bytes that came in over the reverse link and have not left, by data class", many=8, bits=32
+    )
+    held_bytes = word("bytes", "likewise, bytes in the headroom", many=8, bits=32)
     marked_packets = word("count", "packets sent with a congestion mark")
     pause_frames = word("count", "pause frames, or frames that return credits, sent")
+    limit_bytes = word("bytes", "bytes of a class that may wait, 0: a share of the free buffer", is_built=True)
+
+
+class GateDetails(
+    Row,
+    words=16,
+):
+    """What few packets touch of a port with a row `Gate`: trimming, pauses, and turns of its classes or lanes."""
+
+    # apart from `Gate`, of which each packet touches most, and whose rows are a power of two long
     trimmed_packets = word("count", "packets cut to their headers")
     paused_ps = word("duration", "total time for which a class was paused, or a lane without credits")
-    since_ps = word("time", "begin of the pause, by data class", many=2)
+    since_ps = word("time", "begin of the pause, by data class", many=8)
     discipline = word(
-        "packed", "own words of the discipline (pdes/network/disciplines), or of the arbitration", many=4, rest="same"
+        "packed", "own words of the discipline (pdes/network/disciplines), or of the arbitration", many=5, rest="same"
     )
-    trimmed_turn = word("count", "trimmed packets sent since the last data packet, while data waited", rest="same")
-    limit_bytes = word("bytes", "bytes of a class that may wait, 0: a share of the free buffer", is_built=True)
-    is_last_hop = word("flag", "the port leads to an NPU", is_built=True)
 
 
 class VirtualLane(Row, words=8):
@@ -132,6 +147,21 @@ class SwitchBuffer(Row, words=8):
     ports = word("count", "ports with packets that wait")
     asked = word("count", "pauses that are in force")
     shared_bytes = word("bytes", "size of the shared part; 0: no buffer, the switch is one of NVLink")
+    # what the switches of a tier have in common
+    pfc = word("flags", "data classes of which it pauses senders (PFC); those of others it drops or trims")
+    trim = word("flag", "it cuts packets that it would drop to their headers")
+    alpha_1024ths = word("ratio", "factor of its dynamic thresholds")
+    resume_offset_bytes = word("bytes", "bytes below the threshold at which a pause ends", bits=32)
+    trimmed_a_turn = word("count", "trimmed packets that a port sends per data packet while both wait", bits=32)
+
+
+class ClassMarks(Row, words=4):
+    """Marking thresholds of a data class, at 25 Gb/s, where they differ by class."""
+
+    kmin_bytes = word("bytes", "queue of the class above which packets are marked with some probability")
+    kmax_bytes = word("bytes", "queue from which every packet is marked")
+    pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
+    is_own = word("flag", "the class has thresholds of its own; others have those of the link")
 
 
 class PortTies(Row, words=2):
@@ -177,7 +207,7 @@ class Change(Row):
     """A change of the schedule of faults (pdes/network/routing.py)."""
 
     begin_ps = word("time", "begin of the cell at which it takes effect")
-    kind = word("code", "CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE or CHANGE_ROUTES")
+    kind = word("code", "CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE, CHANGE_ROUTES or CHANGE_CIRCUIT")
     index = word("link", "own outgoing link; own NPU")
     value = word("code", "class of the link; `slow` of the NPU; number of the routing tables")
 
@@ -349,19 +379,30 @@ class PairPaths(
     draws = word("count", "random choices since the last pause")
 
 
-class Selective(Row, words=40):
+class Selective(Row, words=48):
     """Selective repeat, rows parallel to `qp` and `rxqp`: bit sets of sequence numbers, 32 bits per word."""
 
     # bit `seq mod 512` is in word (seq mod 512) >> 5 at place seq & 31: packet 70 is bit 6 of word 2
     seen = word("flags", "packets that have arrived", many=16)
     lost = word("flags", "sender: packets to send again", many=16)
     lost_packets = word("count", "number of packets to send again")
-    highest = word("sequence", "sender: highest packet that has arrived")
+    highest = word("sequence", "highest packet that has arrived; at a receiver that coalesces acknowledgements, too")
     checked = word("sequence", "sender: first packet not yet checked for loss")
     head_message = word("message", "receiver: list of messages whose last packet is here, by number, -1 none")
+    unanswered_bytes = word(
+        "bytes", "receiver: data since its last acknowledgement, where these are coalesced", bits=32, rest="same"
+    )
+    wants_answer = word(
+        "flag",
+        "receiver: an acknowledgement is wanted once all packets up to the highest have arrived",
+        bits=32,
+        rest="same",
+    )
     seen_packets = word("count", "sender: number of packets after `una` that have arrived")
     recovery_seq = word("sequence", "sender: SLEEK's recovery ends when all packets before this one have arrived")
     resent_seq = word("sequence", "sender: first packet that SLEEK's recovery has not sent again")
+    probe_ps = word("time", "sender: time of SLEEK's next probe, 0 none")
+    probed_ps = word("time", "sender: time of the last probe that has no answer, 0 none")
 
 
 class SendCredit(Row, words=4):
@@ -435,10 +476,10 @@ class PendingRequest(Row, words=8):
 class LaterMessage(Row):
     """A row of `msg` for a message that an NPU acts on later (pdes/npu/endpoints.py)."""
 
-    payload_bytes = word("bytes", "payload of the message")
+    payload_bytes = word("bytes", "payload of the message; of a notification, word 2 of the marked packet")
     tag = word("packed", "packet word 3")
     connection = word("queue_pair", "connection that carries it")
-    w1 = word("packed", "word 1 of its last packet, where its receiver acts on it later")
+    w1 = word("packed", "word 1 of its last packet, where its receiver acts on it later, or of the marked one")
     later = word("message", "next of its list, -1 none")
     ref = word("waiter", "as in Message")
     due = word("packed", "time of the action, ps << 1")

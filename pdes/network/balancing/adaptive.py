@@ -38,8 +38,7 @@ def work_left(net, link, now_ps):
     """
     work = max(0, net.tx[link].busy_ps - now_ps)
     if net.hooks.shared_switches != 0:
-        queued_bytes = net.gate[link].queued_bytes
-        work += np.int64((queued_bytes[0] + queued_bytes[1]) * link_psb(net, link))
+        work += np.int64(net.gate[link].waiting_bytes * link_psb(net, link))
     return work
 
 

@@ -1,13 +1,30 @@
-"""Weighted round robin: the packets of class 0, then those of class 1, that `class_weights` allows in a turn.
+"""Weighted round robin: classes take turns of as many packets as `class_weights` allows, by their numbers.
 
-A class without a packet that may leave loses the rest of its turn. Word 0 of the port holds the class that has had the
-turn, 0 for class 1 and 1 for class 0, and above it the packets left of the turn: so class 0 begins.
+A class without a packet that may leave loses the rest of its turn. Word 0 of the port holds 7 less the class that has
+had the turn, and above it the packets left of the turn: so class 0 begins.
 """
 
-from nadi.pdes.core.jit import hook
+import numpy as np
+
+from nadi.pdes.core.jit import hook, inline, trailing_zeros
+from nadi.pdes.core.packet import MAX_DATA_CLASSES
 from nadi.pdes.core.state import world_at
 
 TITLE = "weighted round robin by class_weights"
+CLASS_BITS = 3
+LAST = MAX_DATA_CLASSES - 1
+
+
+@inline
+def next_ready(ready_classes, klass):
+    """Return the first class after another, in a circle, that can send.
+
+    Args:
+        ready_classes: Bit set, not 0, of the data classes that can send.
+        klass: Number of the class before it.
+    """
+    after = ready_classes >> (klass + 1) << (klass + 1)
+    return np.int64(trailing_zeros(after if after != 0 else ready_classes))
 
 
 @hook
@@ -20,17 +37,11 @@ def pick(world_address, link, ready_classes):
         ready_classes: Bit set of the data classes that can send.
     """
     net = world_at(world_address).net
-    own = net.gate[link].discipline
-    # the word holds packets left in the turn of a class << 1 | 1 - that class
-    klass = 1 - (own[0] & 1)
-    left = own[0] >> 1
-    # the turn is over, or its class has nothing: the other class gets it, unless that has nothing either
+    own = net.gate_details[link].discipline
+    klass = LAST - (own[0] & LAST)
+    left = own[0] >> CLASS_BITS
     if left == 0 or ready_classes & (1 << klass) == 0:
-        if left == 0 or ready_classes & (1 << (1 - klass)) != 0:
-            klass = 1 - klass
-        if ready_classes & (1 << klass) == 0:
-            klass = 1 - klass
-        # class_weights has the weight of class 0 in the lower 16 bits, of class 1 above
-        left = (net.const.class_weights >> (16 * klass)) & 0xFFFF
-    own[0] = (1 - klass) | ((left - 1) << 1)
+        klass = next_ready(ready_classes, klass)
+        left = net.lane_weight[klass]
+    own[0] = (LAST - klass) | ((left - 1) << CLASS_BITS)
     return klass

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 from nadi.inputs import plug_ins
 from nadi.pdes.core.plug_ins import module_of
+from nadi.pdes.core.rows.network import PairPaths
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class EntropyRule:
     learns: bool = False  # it keeps a penalty per path, and learns of lost packets
     recycles: bool = False  # it keeps a queue of good paths
     probes: bool = False  # it probes paths that it does not use
+    state: type[PairPaths] = PairPaths  # row of a queue pair, with the rule's own words
 
 
 FIXED = EntropyRule("fixed", None)
@@ -53,4 +55,7 @@ def entropy_rule(name: str) -> EntropyRule:
         return FIXED
     module = module_of(KIND, name, "act", parameters=5)
     flags = ("learns", "recycles", "probes")
-    return EntropyRule(name, module.act, **{flag: getattr(module, flag.upper(), False) for flag in flags})
+    states = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, PairPaths)]
+    # the class that the file declares; PairPaths itself, which the file may import, is the base of it
+    state = next((kind for kind in states if kind is not PairPaths), PairPaths)
+    return EntropyRule(name, module.act, state=state, **{flag: getattr(module, flag.upper(), False) for flag in flags})

@@ -61,8 +61,8 @@ def test_the_activation_of_experts_is_repeated_for_all_rows_that_they_get():
 def test_in_8_bits_the_activation_is_cast_again_unless_products_contain_both():
     """Values are read once, with current scaling for the maximum of each of 8 experts as well, and written twice."""
     values = TOKENS * 3 * 32
-    for scaling, reads, parts in (("delayed", 1, 1), ("current", 2, 8)):
-        casts = {("quantise", values // parts, reads, 1, 1): ROUTED * parts}
+    for scaling, kind, reads, parts in (("delayed", "quantise", 1, 1), ("current", "expert-quantise", 2, 8)):
+        casts = {(kind, values // parts, reads, 1, 1): ROUTED * parts}
         found = {("elementwise", values, 2, 1): ROUTED, **casts}
         assert repeated(DEEPSEEK, f"dp2,gb2,fp8,scaling={scaling}", "moe_act") == found
     assert repeated(DEEPSEEK, "dp2,gb2,fp8,fused_experts=true", "moe_act") == {}

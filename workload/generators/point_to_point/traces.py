@@ -5,6 +5,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,29 +64,35 @@ def message_trace(
     for i, peer, is_late in zip(number.tolist(), sends[1].tolist(), waits.tolist(), strict=True):
         names += [f"message{i}/wait", f"message{i}/to{peer}"] if is_late else [f"message{i}/to{peer}"]
     table = NameTable.of(name.encode() for name in names)
-    return dataclasses.replace(_template(npu), **columns, names=table, dep_ptr=dep_ptr, dep=dep)
+    return dataclasses.replace(_template(), **columns, names=table, dep_ptr=dep_ptr, dep=dep)
 
 
-def _template(npu: int) -> TraceTable:
-    """Return a trace with a row of each kind, in the order of _RECEIVE, _WAIT and _SEND."""
+@cache
+def _template() -> TraceTable:
+    """Return a trace of NPU 0 with a row of each kind, in the order of _RECEIVE, _WAIT and _SEND."""
     block = Block()
-    block.recv("", 1, peer=npu)
+    block.recv("", 1, peer=0)
     block.comp("", is_cpu_op=True)
-    block.send("", 1, peer=npu)
-    columns = TraceColumns(npu)
+    block.send("", 1, peer=0)
+    columns = TraceColumns(0)
     columns.stamp(block)
     return columns.table()
 
 
 def _copies(npu: int, kind: Int64) -> dict[str, Any]:
-    """Return the columns of rows of these kinds, without those of parents and names."""
-    template = _template(npu)
-    columns = {
-        field.name: getattr(template, field.name)[kind]
-        for field in dataclasses.fields(template)
-        if isinstance(getattr(template, field.name), np.ndarray) and field.name not in {"dep_ptr", "dep", "node_id"}
-    }
+    """Return the columns of an NPU's rows of these kinds, without those of parents and names."""
+    columns = {name: values[kind] for name, values in _template_columns().items()}
+    columns["comm_src"][kind == _SEND] = columns["comm_dst"][kind == _RECEIVE] = npu
     return columns | {"node_id": np.arange(len(kind), dtype=np.uint64)}
+
+
+@cache
+def _template_columns() -> dict[str, Any]:
+    """Return the columns of `_template` by name, without those of parents, names and numbers of nodes."""
+    template = _template()
+    columns = {field.name: getattr(template, field.name) for field in dataclasses.fields(template)}
+    others = {"dep_ptr", "dep", "node_id"}
+    return {name: values for name, values in columns.items() if isinstance(values, np.ndarray) and name not in others}
 
 
 def _parents(rows: int, sends: Int64, waits: Mask, *, in_turn: bool) -> tuple[Int64, Any]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.et import CollectiveCommType
-from nadi.workload.compute.operators import Operator
+from nadi.workload.compute.operators import EXPERT_CAST, Operator
 from nadi.workload.generators.models.architecture import Experts
 from nadi.workload.generators.training import dispatchers, linear
 from nadi.workload.generators.training.dispatchers import ExpertTokens
@@ -176,12 +176,11 @@ def _casts(shard: Shard, *counts: int) -> Operators:
         return ()
     scaling = "mxfp8" if shard.plan.fused_experts else linear.scaling_of(shard.plan)
     transposes = 0 if scaling in linear.BLOCK_SCALINGS else 1
-    parts = shard.experts.count // shard.plan.ep if scaling == "current" else 1
-    return tuple(
-        linear.quantise(shard.plan, scaling, count, parts, transposes=transposes)
-        for count in counts
-        for _ in range(parts)
-    )
+    if scaling != "current":
+        return tuple(linear.quantise(shard.plan, scaling, count, transposes=transposes) for count in counts)
+    parts = shard.experts.count // shard.plan.ep
+    casts = [linear.quantise(shard.plan, scaling, count, parts, transposes=transposes) for count in counts]
+    return tuple(cast._replace(kind=EXPERT_CAST) for cast in casts for _ in range(parts))
 
 
 def _paged(shard: Shard, rows: int) -> Operators:

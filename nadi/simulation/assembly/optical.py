@@ -1,0 +1,191 @@
+"""Circuits of optical switches: cables that [[optical]] adds to a fabric, and the times at which they carry packets."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from nadi import pdes
+from nadi.configuration.optical import OpticalSection
+from nadi.configuration.run_config import RunConfig
+from nadi.errors import ConfigError
+from nadi.inputs.units import format_time
+from nadi.pdes import parallel
+from nadi.simulation.assembly import NodeNames, takes_fault
+from nadi.topologies import SWITCH, Graph
+from nadi.topologies.endpoints import with_cables
+
+FOREVER = 1 << 62  # time in picoseconds after the end of any run
+PS_PER_BYTE_AT_1_BPS = 8 * 10**12
+Windows = tuple[tuple[int, int], ...]
+
+
+def with_circuits(
+    graph: Graph, sections: Sequence[OpticalSection], packet_bytes: int
+) -> tuple[Graph, parallel.Circuits]:
+    """Return the fabric with the circuits of all optical switches as further cables, and when these carry packets.
+
+    Raises ConfigError or TopologyError: a port leads to no switch of the fabric, epochs are too short or repeat in
+    different periods, or some NPUs are not connected by all circuits together.
+
+    Args:
+        graph: The fabric without optical switches.
+        sections: Sections [[optical]] of the run file.
+        packet_bytes: Size on the wire of a full packet.
+    """
+    if not sections:
+        return graph, parallel.NO_CIRCUITS
+    if not graph.routing.goes_around:
+        raise ConfigError(f"[[optical]]: {graph.name} is routed by dimensions; expected a fabric with switches")
+    names = NodeNames(graph)
+    switches = [_OpticalSwitch(graph, names, section, number) for number, section in enumerate(sections)]
+    cables: list[tuple[int, int, int, int]] = []
+    circuits: list[parallel.Circuit] = []
+    for switch in switches:
+        switch.check_times(packet_bytes)
+        for a, b, lit, routed in switch.circuits():
+            number = graph.links // 2 + len(cables)
+            cables.append((a, b, switch.section.rate, switch.section.delay))
+            circuits.append(parallel.Circuit(number, lit, routed, switch.section.in_flight == "hold"))
+    changing = [switch for switch in switches if switch.section.changes]
+    for switch in changing:
+        if switch.period_ps != changing[0].period_ps:
+            found = f"repeats {_period(switch.period_ps)}, {changing[0].where} {_period(changing[0].period_ps)}"
+            raise ConfigError(f"{switch.where}: {found}; expected the same period")
+    period_ps = changing[0].period_ps if changing else 0
+    return with_cables(graph, np.array(cables, np.int64).T), parallel.Circuits(tuple(circuits), period_ps)
+
+
+def _period(period_ps: int) -> str:
+    """Return a phrase that says when epochs repeat."""
+    return f"after {format_time(period_ps)}" if period_ps else "never"
+
+
+class _OpticalSwitch:
+    """An optical switch: the nodes at its ports, its matchings and their times."""
+
+    def __init__(self, graph: Graph, names: NodeNames, section: OpticalSection, number: int) -> None:
+        """Find the nodes at the ports of entry `number` of [[optical]]; ConfigError if one is no switch."""
+        self.section, self.where = section, f"[optical.{number}]"
+        self._graph, self._names = graph, names
+        self._nodes = self._nodes_of(section.ports)
+        self.matchings = section.pairs(len(self._nodes))
+        self._begins_ps, self.period_ps = section.epochs(len(self.matchings))
+
+    def _nodes_of(self, ports: str | Sequence[int | str]) -> list[int]:
+        """Return the node at each port."""
+        graph = self._graph
+        if isinstance(ports, str):
+            numbered = [f"{ports} {number}" for number in range(graph.nodes)]
+            ports = [name for name in numbered if name in set(graph.switch_names)]
+            if len(ports) < 2:
+                raise ConfigError(
+                    f"{self.where} ports: found {len(ports)} switches with the word {self.section.ports!r}; expected 2 "
+                    f"or more, as of {graph.node_name(graph.nodes - 1)}"
+                )
+        return [self._switch(port) for port in ports]
+
+    def _switch(self, port: int | str) -> int:
+        """Return the node that a port names."""
+        try:
+            node = port if isinstance(port, int) else self._names.node(port)
+        except ValueError as error:
+            raise ConfigError(f"{self.where} ports: {error}") from None
+        if not 0 <= node < self._graph.nodes or self._graph.node_kind[node] != SWITCH:
+            raise ConfigError(f"{self.where} ports: found {port!r}; expected a switch outside of hosts")
+        return node
+
+    def check_times(self, packet_bytes: int) -> None:
+        """Refuse epochs that leave no time for a packet, and ports that do not exist."""
+        section, begins_ps = self.section, self._begins_ps
+        following = [*begins_ps[1:], begins_ps[0] + self.period_ps if self.period_ps else FOREVER]
+        packet_ps = -(-packet_bytes * PS_PER_BYTE_AT_1_BPS // section.rate) + 1
+        for number, (begin_ps, end_ps) in enumerate(zip(begins_ps, following, strict=True)):
+            # nothing comes before the first of epochs that happen once
+            change_ps = section.drain + section.dark if number or self.period_ps else 0
+            if section.changes and end_ps - begin_ps < change_ps + packet_ps:
+                raise ConfigError(
+                    f"{self.where} dark: epoch {number} lasts {format_time(end_ps - begin_ps)}; expected at least "
+                    f"{format_time(change_ps + packet_ps)}, for drain, dark and a full packet"
+                )
+        highest = max((port for pairs in self.matchings for pair in pairs for port in pair), default=0)
+        if highest >= len(self._nodes):
+            raise ConfigError(
+                f"{self.where} matchings: found port {highest}; expected ports 0 to {len(self._nodes) - 1}"
+            )
+
+    def circuits(self) -> list[tuple[int, int, Windows, Windows | None]]:
+        """Return both nodes of each circuit, and the windows in which it carries packets and in which routes use it."""
+        epochs: dict[tuple[int, int], list[int]] = {}
+        for number, pairs in enumerate(self.matchings):
+            for a, b in pairs:
+                epochs.setdefault((min(a, b), max(a, b)), []).append(number)
+        found = []
+        for (a, b), own in epochs.items():
+            if self._nodes[a] == self._nodes[b]:
+                node = self._graph.node_name(self._nodes[a])
+                raise ConfigError(
+                    f"{self.where} matchings: ports {a} and {b} are both of {node}; expected two switches"
+                )
+            lit, routed = self._windows(own)
+            found.append((self._nodes[a], self._nodes[b], lit, routed))
+        return found
+
+    def _windows(self, epochs: Sequence[int]) -> tuple[Windows, Windows | None]:
+        """Return when a circuit carries packets, and when routes use it, None = always; epochs: those that have it."""
+        section, number, period_ps = self.section, len(self.matchings), self.period_ps
+        is_direct = section.routes == "direct"
+        if len(epochs) == number:
+            return ((0, FOREVER),), None
+        own, windows = set(epochs), []
+        for first in epochs:
+            # a circuit that stays is not interrupted; the epochs of a period follow each other in a circle
+            before = (first - 1) % number if period_ps else first - 1
+            if before in own:
+                continue
+            last = first
+            while (last + 1) % number in own and (period_ps or last + 1 < number):
+                last += 1
+            begin_ps = self._begin_ps(first) + (section.drain + section.dark if period_ps or first else 0)
+            end_ps = self._begin_ps(last + 1)
+            turns_ps = begin_ps // period_ps * period_ps if period_ps else 0
+            windows.append((begin_ps - turns_ps, end_ps - turns_ps))
+        windows.sort()
+        lit = tuple((begin, end + section.drain if end < FOREVER else end) for begin, end in windows)
+        return lit, None if is_direct else tuple(windows)
+
+    def _begin_ps(self, epoch: int) -> int:
+        """Return the begin of an epoch, counted on into the next period, or after all that happen once."""
+        number = len(self.matchings)
+        if not self.period_ps and epoch >= number:
+            return FOREVER
+        return self._begins_ps[epoch % number] + epoch // number * self.period_ps
+
+
+def check_supported(config: RunConfig) -> None:
+    """Refuse optical switches beside what cannot follow their circuits.
+
+    Args:
+        config: Configuration of the run.
+    """
+    network = config.network
+    if not config.optical:
+        return
+    if not takes_fault("state", network.model):
+        expected = pdes.fidelity.quoted(partial(takes_fault, "state"))
+        raise ConfigError(f"[[optical]]: found with a [network] fidelity whose links never change; expected {expected}")
+    if network.flows:
+        raise ConfigError("[[optical]]: found beside [network] flows; expected packets alone, or flows alone")
+    holds = any(section.in_flight == "hold" for section in config.optical)
+    if holds and network.queue_limit and network.switch == "output-queued":
+        raise ConfigError(
+            '[network] queue_limit: found beside [[optical]] in_flight = "hold"; expected unlimited, as output queues '
+            'count packets by the time that they wait, or switch = "shared-buffer"'
+        )
+    repeats = any(section.slot or section.period for section in config.optical)
+    for number, fault in enumerate(config.faults):
+        if repeats and not network.model.has_packets and fault.state and fault.until is None:
+            raise ConfigError(
+                f"[faults.{number}] until: missing beside [[optical]] that repeats; expected it, as a run whose flows "
+                "wait for ever would not end"
+            )
