@@ -285,12 +285,12 @@ def words_at_rest(
     # a recent choice by load balancing still affects the next one
     has_rule = net.hooks.balancing != 0 or net.hooks.detour != 0
     chooses = has_rule and (moment_ps - nodes["last_choice_ps"] <= forgotten_ps).any()
-    chosen: list[Int64] = []
+    chosen: list[NDArray[np.integer[Any]]] = []
     which, states = _controlled(world, control)
     if net.hooks.paths != 0:
         chooses |= bool((world.qps.penalty < 0).any())  # a path is out of use, and waits for its next probe
-        recent, chosen = _path_words(world, paths, moment_ps, forgotten_ps)
-        which = np.intersect1d(which, recent)  # others start anew with their next packet
+        remembering, chosen = _path_words(world, paths, moment_ps, forgotten_ps)
+        which = np.intersect1d(which, remembering)  # others start anew with their next packet
     # the lists of a pacer that still grants credit are not in the state
     grants = net.hooks.credits != 0 and _plain(world.npus.pacer)["is_set"].any()
     if is_open.any() or is_missing.any() or chooses or grants:
