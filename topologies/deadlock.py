@@ -150,7 +150,7 @@ class _Packets:
                 break
             at_node = following
         self._on_last = on_link & is_last
-        ended = self._on_last.any(axis=2)
+        ended = np.asarray(self._on_last.any(axis=2))
         self._ends |= ended
         for k in range(self._classes):
             self._turned[min(k + 1, self._classes - 1), dst[ended[k]]] = True
