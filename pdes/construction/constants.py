@@ -222,6 +222,8 @@ def _set_credits(const: Record, rules: CreditSwitch, settings: Settings) -> None
     const.credit_frame_bytes = rules.credit_frame_bytes
     const.high_lanes = ((1 << rules.high_lanes) - 1) << (rules.virtual_lanes - rules.high_lanes)
     const.high_limit_bytes = rules.high_limit_bytes
+    # all lanes but the last one of collectives, and of point-to-point messages
+    const.rising_lanes = ((1 << rules.virtual_lanes - 1) - 1) & ~(1 << settings.p2p_class >> 1)
 
 
 Hook = Callable[..., Any]

@@ -421,6 +421,8 @@ def change_routes(routes, schedule, epoch, epochs):
     at = put_table(routes.hop_column, schedule.table32, at, epoch, epochs)
     at = put_table(routes.via, schedule.table32, at, epoch, epochs)
     at = put_table(routes.detour, schedule.table32, at, epoch, epochs)
+    at = put_table(routes.own_homes, schedule.table32, at, epoch, epochs)
+    at = put_table(routes.near_ptr, schedule.table32, at, epoch, epochs)
     put_table(routes.near, schedule.table32, at, epoch, epochs)
     at = put_table(routes.hops, schedule.table8, 0, epoch, epochs)
     at = put_table(routes.switch_hops, schedule.table8, at, epoch, epochs)

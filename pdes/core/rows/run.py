@@ -200,6 +200,7 @@ class Constants(
     return_units = word("count", "credits that return together while a lane's buffer is not empty")
     credit_frame_bytes = word("bytes", "size of a frame that returns credits on the wire")
     high_lanes = word("flags", "virtual lanes of high priority")
+    rising_lanes = word("flags", "virtual lanes that packets may leave for the next one on their way")
     high_limit_bytes = word("bytes", "bytes of high priority after which waiting low priority has a turn")
     port_rule = word("code", "choice of one port of several for a queue pair: place in PORT_RULES")
     denies = word("flag", "senders may not use some planes, spines or paths")
