@@ -135,7 +135,7 @@ def _set_transport(const: Record, graph: Graph, settings: Settings) -> None:
     const.probes = settings.entropy.probes
     _set_denied(const, graph, settings)
     const.extends_transport = settings.selective_repeat or settings.receiver_credits or bool(settings.entropy.act)
-    const.by_flight, const.sleek = settings.by_flight, settings.sleek
+    const.by_flight, const.sleek = settings.by_flight, settings.sleek and settings.selective_repeat
     if settings.receiver_credits:
         const.credit_window_bytes = credit_window_bytes(graph, settings)
         # oversubscribed_cc.cpp, setOversubscriptionRatio

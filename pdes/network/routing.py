@@ -43,8 +43,7 @@ def salt_of(seed, node):
 @inline
 def choose_of(routes, node, count, word2):
     """Return one of `count` numbers from 0 on for a packet at a node of `routes`, by a hash of the entropy in word2."""
-    # the salt is the switch's own: with one hash for all, a second tier would repeat the choice of the first, and
-    # some of its links would get nothing (hash polarisation)
+    # the salt is the switch's own: with one for all, a second tier would repeat the first's choice (hash polarisation)
     h = mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1))
     # h is below 2^32, so (h x count) >> 32 is below count: a fair choice without a division
     return (h * count) >> 32
