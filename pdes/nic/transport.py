@@ -38,13 +38,7 @@ def has_own_pair(net, src, connection):
 
 @inline
 def class_of_connection(net, node, connection):
-    """Return the data class of messages of a connection.
-
-    Args:
-        net: Nodes, links and packets of the LP (`Net`).
-        node: Number of the sending NPU in the LP.
-        connection: Connection of the messages (pdes.core.packet), which names their group.
-    """
+    """Return the data class of the messages of a `connection`, which names their group, from NPU `node` of `net`."""
     group = connection & ((1 << packet.CONNECTION_SHIFT) - 1)
     if group == packet.P2P:
         return np.int64(net.p2p_class[node])

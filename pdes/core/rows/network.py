@@ -52,7 +52,7 @@ class LinkClass(Row):
     kmax_bytes = word("bytes", "queue from which every packet is marked")
     pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
     special = word(
-        "flags", "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE, CIRCUIT (core/state.py)"
+        "flags", "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE, CIRCUIT, RISES (core/state.py)"
     )
 
 
@@ -153,15 +153,6 @@ class SwitchBuffer(Row, words=8):
     alpha_1024ths = word("ratio", "factor of its dynamic thresholds")
     resume_offset_bytes = word("bytes", "bytes below the threshold at which a pause ends", bits=32)
     trimmed_a_turn = word("count", "trimmed packets that a port sends per data packet while both wait", bits=32)
-
-
-class ClassMarks(Row, words=4):
-    """Marking thresholds of a data class, at 25 Gb/s, where they differ by class."""
-
-    kmin_bytes = word("bytes", "queue of the class above which packets are marked with some probability")
-    kmax_bytes = word("bytes", "queue from which every packet is marked")
-    pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
-    is_own = word("flag", "the class has thresholds of its own; others have those of the link")
 
 
 class PortTies(Row, words=2):
