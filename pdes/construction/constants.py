@@ -39,7 +39,7 @@ from nadi.pdes.reuse_kernels.domains import enter_domain, leave_domain
 OF_SETTINGS = (  # constants named like the fields of Settings that give their values
     "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries max_resends cnp_interval_ps "
     "flowlet_gap_ps collectives_in_flight record_nodes record_flows one_at_a_time remote_sharers sample_ps tick_ps "
-    "paths ack_every_bytes cnp_delay_ps"
+    "paths cnp_delay_ps"
 )
 OF_FIDELITY = "endpoint_delay_ps resolution_ps send_latency_ps"  # constants named like fields of Fidelity
 
@@ -135,7 +135,10 @@ def _set_transport(const: Record, graph: Graph, settings: Settings) -> None:
     const.probes = settings.entropy.probes
     _set_denied(const, graph, settings)
     const.extends_transport = settings.selective_repeat or settings.receiver_credits or bool(settings.entropy.act)
-    const.by_flight, const.sleek = settings.by_flight, settings.sleek and settings.selective_repeat
+    const.by_flight = settings.by_flight
+    # without their conditions both keys are without effect
+    const.sleek = settings.sleek and settings.selective_repeat
+    const.ack_every_bytes = settings.ack_every_bytes * settings.by_flight
     if settings.receiver_credits:
         const.credit_window_bytes = credit_window_bytes(graph, settings)
         # oversubscribed_cc.cpp, setOversubscriptionRatio
