@@ -153,8 +153,8 @@ def test_a_ring_takes_as_long_as_its_busiest_link(spec, rule):
 
     Then the ring takes twice as long; packets that are spread take what equal shares of all paths say.
     """
-    # With ECMP as long as a window: then all packets wait where paths meet, and links that a flow shares with others one
-    # after the other do not starve each other. Longer where packets are spread at random, as their shares vary.
+    # With ECMP as long as a window: all packets wait where paths meet, and no flow starves that shares several
+    # links one after the other. Longer where packets are spread at random, as their shares vary.
     graph, size = topologies.build(spec), (2 if rule == "ecmp" else 8) << 20
     npu = np.arange(graph.npus)
     chosen = {"balance": rule, "selective_repeat": rule == "spray", "reorder_packets": 0, "window_bytes": 500 * sc.MTU}
