@@ -63,11 +63,12 @@ SIDES = 4  # inboxes of a node: one for the current cell and one for each of the
 BLOCK_RECORDS = 8
 BLOCK_SHIFT = 3  # packet records come in blocks of BLOCK_RECORDS = 1 << BLOCK_SHIFT
 
-CARE, FRAMED, INSIDE, AMPLE, CIRCUIT = 1, 2, 4, 8, 16
+CARE, FRAMED, INSIDE, AMPLE, CIRCUIT, RISES = 1, 2, 4, 8, 16, 32
 """Flags of a link class. CARE: packets may be lost, carry telemetry, or are sampled; FRAMED: the link carries flits;
 INSIDE: the link is NVLink that leads to NPUs of its domain alone: no congestion control, no share for other hosts;
 AMPLE: the link of an aggregator, which is faster than all other links of its switch together and so limits no flow;
-CIRCUIT: an optical switch decides when the link carries packets (pdes/network/circuits.py).
+CIRCUIT: an optical switch decides when the link carries packets (pdes/network/circuits.py);
+RISES: packets that came over its other direction go on in the next virtual lane (`Routing.rising_links`).
 """
 MAX_CLASSES = 1 << 16
 CONTROL, FRAMES, TRIMMED = 8, 9, 10  # queues of a gate after those of the 8 data classes
@@ -140,8 +141,8 @@ class Routes(NamedTuple):
     # detours (pdes/network/detours): groups of switches, and homes over which packets may go, as columns
     group: Annotated[Int32, BUILT]  # [nodes] group of a switch, -1 none
     column_group: Annotated[Int32, BUILT]  # [homes of the fabric] group of each home
-    detour: Annotated[Int32, BUILT]  # columns of the homes over which detours may lead, by group
-    own_homes: Annotated[Int32, BUILT]  # [nodes * 2] first and last + 1 entry of `detour` of the switch's own group
+    detour: Annotated[Int32, BUILT]  # columns of the homes over which detours may lead, by what paths join, and group
+    own_homes: Annotated[Int32, BUILT]  # [nodes * 4] first and last + 1 entry of `detour`: own group, all joined
     near_ptr: Annotated[Int32, BUILT]  # [nodes + 1] entries of `near` of each switch
     near: Annotated[Int32, BUILT]  # for each link to another group, the column of a home of that group
     switch_row: Annotated[Int64, BUILT]  # [nodes] offset of the switch in `switch_hops`

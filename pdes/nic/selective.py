@@ -230,8 +230,8 @@ def selected(net, qps, pair, seq, is_trimmed, now_ps):
         # packets too far behind the highest that has arrived count as lost
         reorder = net.const.reorder_packets
         if net.const.probes != 0 and net.hooks.congestion_control != 0:
-            # half of the window that congestion control has made smaller: more does not arrive behind a lost packet
-            reorder = min(reorder, max(1, np.int64(qps.cc[pair].window_packets) // 2))
+            # as `pdes.construction.constants.reorder_packets`, of the window that congestion control has made smaller
+            reorder = min(reorder, max(1, np.int64(qps.cc[pair].window_packets) >> (1 - net.const.by_flight)))
         while checked + reorder <= highest:
             lose(qps, pair, checked)
             if net.hooks.paths != 0 and is_set(selective.lost, checked):
