@@ -10,7 +10,7 @@ from nadi.pdes.construction.fabric import (
 )
 from nadi.pdes.construction.ports import headrooms, lane_units
 from nadi.pdes.construction.settings import CreditSwitch, TierSwitch
-from nadi.pdes.core.packet import MAX_WIRE_BYTES, SHARE_UNITS
+from nadi.pdes.core.packet import MAX_DATA_CLASSES, MAX_WIRE_BYTES, SHARE_UNITS
 from nadi.pdes.core.state import MAX_PATHS, MAX_SET, SELECTIVE_PACKETS
 from nadi.pdes.network import detours
 from nadi.pdes.network.framing import (

@@ -30,6 +30,8 @@ MRC = {  # lossy, trimming, sprayed over all ports; the retransmission timeout i
     "congestion": {"target_qdelay_rtts": 0.75},
     "entropy": "mrc",
     "paths": 256,
+    "load_balancing": "entropy",  # source routes: an entropy names plane and spine (P1, 2.4)
+    "window": "2MB",  # MPR of 512 packets, the most that a queue pair has here; mrc.h's example is 1,024
     "nic_ports": "all",
     "delivery": "rud",
     "queue_pairs": "message",
@@ -81,15 +83,13 @@ def finish_us(run: nadi.Run) -> float:
     return float(run.summary["finish_time_ps"]) / 1e6
 
 
-def rates_gbps(run: nadi.Run) -> list[float]:
-    """Return the mean rate of each message, by sender."""
-    flows = run.flows.sort_by("src")
-    return [
-        8e3 * size / (end - begin)
-        for size, begin, end in zip(
-            *(flows[name].to_pylist() for name in ("bytes", "start_ps", "finish_ps")), strict=True
-        )
-    ]
+def slowest_gbps(run: nadi.Run) -> list[float]:
+    """Return the rate of the slowest message of each sender."""
+    times: dict[int, float] = {}
+    for flow in run.flows.to_pylist():
+        rate = 8e3 * flow["bytes"] / (flow["finish_ps"] - flow["start_ps"])
+        times[flow["src"]] = min(rate, times.get(flow["src"], rate))
+    return [times[src] for src in sorted(times)]
 
 
 def planes(npus: int, planes: int, rate_gbps: int, per_leaf: int) -> str:
@@ -97,17 +97,37 @@ def planes(npus: int, planes: int, rate_gbps: int, per_leaf: int) -> str:
     return f"multi-plane:npus={npus},planes={planes},nics_per_leaf={per_leaf},rate={rate_gbps}Gbps,delay=500ns"
 
 
+def rate_gbps(topology: str, pairs: Sequence[tuple[int, int]], faults: Sequence[Mapping[str, Any]]) -> float:
+    """Return the rate of the slowest of equal messages, by what a longer one takes more than a shorter one."""
+    # whole rounds of 256 paths, also of those that are left, within the 2 ms until probes
+    packets = (7168, 7168 + 7140)
+    times = [finish_us(simulate(topology, [(*pair, 4096 * count) for pair in pairs], MRC, faults)) for count in packets]
+    return (packets[1] - packets[0]) * 4096 * 8e-3 / (times[1] - times[0])
+
+
+def capacity() -> Iterator[Figure]:
+    """Yield what a dead link costs, once senders have left it out: of planes of 800 and of 100 Gb/s, and of a NIC."""
+    # A leaf of 64 ports of 800 Gb/s has 32 NICs and 32 spines, one of 512 ports of 100 Gb/s 256 of each. In one plane
+    # the 31 links that are left are full. In eight, few senders have a path on the link, each one of its 256, and
+    # nothing is full.
+    cases = {
+        "leaf-spine link, one plane of 800G": (planes(64, 1, 800, 32), 32, 32, "leaf 0 - spine 0", "3 %", 1 / 32),
+        "leaf-spine link, 8 planes of 100G": (planes(512, 8, 800, 256), 256, 32, "leaf 0 - spine 0", "0.4 %", 1 / 256),
+        "NIC-leaf link, 8 planes of 100G": (planes(16, 8, 800, 8), 8, 1, "npu 0 - leaf 0", "12 %", 1 / 8),
+    }
+    for name, (topology, per_leaf, senders, link, published, exact) in cases.items():
+        pairs = [(i, i + per_leaf) for i in range(senders)]
+        fault = {"at": f"{FAULT_US}us", "link": link, "state": "down"}
+        lost = 1 - rate_gbps(topology, pairs, [fault]) / rate_gbps(topology, pairs, [])
+        yield Figure(f"{name}: rate lost by the slowest", f"{published} ({exact:.3%})", f"{lost:.3%}")
+
+
 def dead_port() -> Iterator[Figure]:
-    """Yield what a NIC of eight ports loses with one of them, and until when packets are lost."""
-    topology, flows = planes(16, 8, 800, 8), [(0, 9, 160 * MB)]
-    whole = finish_us(simulate(topology, flows, MRC))
+    """Yield until when packets are lost after one of eight ports of a NIC has failed."""
+    topology, flows = planes(16, 8, 800, 8), [(0, 9, 40 * MB)]
     for name, link in {"own port": "npu 0 - leaf 0", "receiver's port": "npu 9 - leaf 3"}.items():
         fault = {"at": f"{FAULT_US}us", "link": link, "state": "down"}
-        run = simulate(topology, flows, MRC, [fault])
-        # the rest of the message at seven eighths of the rate
-        lost = 1 - (whole - FAULT_US) / (finish_us(run) - FAULT_US)
-        yield Figure(f"{name} of 8 down: rate lost", "12 %, exactly 1/8", f"{lost:.2%}")
-        again = run.summary["retransmitted_packets"]
+        again = simulate(topology, flows, MRC, [fault]).summary["retransmitted_packets"]
         for until in range(5, 100, 5):
             short = simulate(topology, flows, MRC, [fault | {"until": f"{FAULT_US + until}us"}])
             if short.summary["retransmitted_packets"] == again:
@@ -132,20 +152,53 @@ def losses() -> Iterator[Figure]:
 
 def incast() -> Iterator[Figure]:
     """Yield the rates of seven senders to one receiver, and of a victim between the same leaves, over eight seeds."""
-    flows = [(i, 8, 32 * MB) for i in range(7)] + [(7, 9, 32 * MB)]
     one_plane = "leaf-spine:npus=16,hosts_per_leaf=8,spines=8,rate=400Gbps,delay=500ns"
+    alone = {"switch": "shared-buffer", "queue_pairs": "message"}
     variants = {
-        "MRC": (planes(16, 4, 400, 8), MRC, "fair, victim untouched"),
-        "DCQCN": (one_plane, DCQCN, "victim 25 % slower"),
-        "PFC alone": (one_plane, {"switch": "shared-buffer", "queue_pairs": "message"}, "victim 30 to 100 Gb/s"),
+        "MRC": (planes(16, 4, 400, 8), MRC, 1, "fair, victim untouched"),
+        "DCQCN, 1 queue pair": (one_plane, DCQCN, 1, "victim 25 % slower"),
+        "DCQCN, 8 queue pairs": (one_plane, DCQCN, 8, "victim 75 % slower in intervals of 1 s"),
+        "PFC alone": (one_plane, alone, 1, "30 to 100 Gb/s"),
     }
-    for name, (topology, network, published) in variants.items():
-        rates = [rates_gbps(simulate(topology, flows, network, seed=seed)) for seed in range(1, 9)]
-        senders = [rate for run in rates for rate in run[:-1]]
-        victims = [run[-1] for run in rates]
-        text = f"senders {min(senders):.0f} to {max(senders):.0f}, "
+    for name, (topology, network, count, published) in variants.items():
+        flows = [(*pair, 32 * MB // count) for pair in [*((i, 8) for i in range(7)), (7, 9)] for _ in range(count)]
+        runs = [simulate(topology, flows, network, seed=seed) for seed in range(1, 9)]
+        # of each sender until its last message is complete
+        rates = [count * rate for run in runs for rate in slowest_gbps(run)[:-1]]
+        victims = [count * slowest_gbps(run)[-1] for run in runs]
+        text = f"senders {min(rates):.0f} to {max(rates):.0f}, "
         text += f"victim {min(victims):.0f} to {max(victims):.0f} Gb/s, mean {sum(victims) / 8:.0f}"
         yield Figure(f"7:1 incast, {name}", published, text)
+
+
+def reboot() -> Iterator[Figure]:
+    """Yield the time of an exchange of 16 NICs of four planes while a spine of one plane is down for 2 ms."""
+    topology, flows = planes(16, 4, 400, 4), [(i, (i + 5) % 16, 160 * MB) for i in range(16)]
+    whole = finish_us(simulate(topology, flows, MRC))
+    fault = {"at": f"{FAULT_US}us", "until": f"{FAULT_US + 2000}us", "switch": "spine 0", "state": "down"}
+    run = simulate(topology, flows, MRC, [fault])
+    text = f"{finish_us(run) / whole - 1:.1%} longer than {whole:.0f} us, {run.summary['lost_packets']} packets lost"
+    yield Figure("spine of 16 down for 2 ms: step time", "largely unaffected, 580,000 packets lost", text)
+
+
+def flap() -> Iterator[Figure]:
+    """Yield the goodput of four NICs, each with one of four ports that goes down and up."""
+    topology, size, begin, end = planes(16, 4, 400, 4), MB, 500, 2500
+    flows = [(i, (i + 5) % 16, size) for i in range(4) for _ in range(250)]
+    faults = [
+        {"at": f"{at}us", "until": f"{at + 100}us", "link": f"npu {npu} - leaf {npu // 4}", "state": "down"}
+        for npu in range(4)
+        for at in range(begin, end, 200)
+    ]
+    run = simulate(topology, flows, MRC | {"queue_pairs": "pair"}, faults)
+    done = [(flow["finish_ps"] / 1e6, flow["bytes"]) for flow in run.flows.to_pylist()]
+    spans = {"before": (100, begin), "meanwhile": (begin, end), "the first ms after": (end, end + 1000)}
+    rates = {
+        name: sum(each for time, each in done if low <= time < high) * 8e-3 / (high - low) / 4
+        for name, (low, high) in spans.items()
+    }
+    text = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items()) + " Gb/s"
+    yield Figure("a port of each of four NICs flaps for 2 ms", "-25 %, full speed at once after", text)
 
 
 def queue_pairs() -> Iterator[Figure]:
@@ -162,9 +215,12 @@ def queue_pairs() -> Iterator[Figure]:
 
 
 FIGURES: Mapping[str, Callable[[], Iterator[Figure]]] = {
+    "capacity": capacity,
     "port": dead_port,
     "losses": losses,
     "incast": incast,
+    "reboot": reboot,
+    "flap": flap,
     "queue-pairs": queue_pairs,
 }
 

@@ -16,26 +16,29 @@ MAX_ENTRIES = 1 << 25  # links times destinations up to which a check takes a fe
 _MAX_PAIRS = 1 << 16  # nodes times NPUs, for networks whose NPUs forward packets, of which each path is followed
 
 
-def dependency_cycle(graph: Graph, *, detours: bool = False, classes: int = 1) -> list[int] | None:
+def dependency_cycle(graph: Graph, *, detours: bool = False, changes: int = 0, classes: int = 1) -> list[int] | None:
     """Return links whose packets may wait for each other in a circle, in order; None = none, or too large to check.
 
-    The class of a packet begins at 0 and is one more, up to the last class, after each link between two groups of
-    switches and after the last link of a detour. A detour is decided at the first switch, or once on the way to the
-    link between groups (rules valiant and par).
+    The class of a packet begins at 0 and is one more, up to the last class, after each link that rises
+    (`Routing.rising_links`), where a detour ends, and where a switch behind the first one changes the path.
 
     Args:
         graph: The network.
         detours: Whether packets go over other groups or switches first (pdes/network/detours).
+        changes: The most times that switches of the source's group behind the first one change a packet's path, or
+            without groups one next to the source's. All but the first change are from shortest paths to a detour.
         classes: The number of classes of packets, each with room of its own at every link.
     """
-    used = _used_links(graph)
+    used = _used_links(graph, MAX_ENTRIES // classes)
     if used is None:
         return None
     packets = _Packets(graph, used, classes)
-    begin, end = packets.dependencies(packets.first_legs(detours=detours))
+    found = [packets.dependencies(packets.first_legs(detours=detours))]
+    if changes:
+        found += packets.changes(changes)
     if detours:
-        more = packets.dependencies(packets.second_legs())
-        begin, end = (np.concatenate(both) for both in zip((begin, end), more, packets.turns(), strict=True))
+        found += [packets.dependencies(packets.second_legs()), packets.turns()]
+    begin, end = (np.concatenate(of_all) for of_all in zip(*found, strict=True))
     cycle = _cycle(begin, end, graph.links * classes)
     return None if cycle is None else [channel // classes for channel in cycle]
 
@@ -51,11 +54,11 @@ def circle_text(graph: Graph, links: list[int]) -> str:
     return " -> ".join(graph.node_name(node) for node in [*nodes, nodes[0]])
 
 
-def _used_links(graph: Graph) -> NDArray[np.bool_] | None:
+def _used_links(graph: Graph, most: int) -> NDArray[np.bool_] | None:
     """Return bool[links, destinations]: whether paths to a destination take a link; None if that is too large."""
     routing = graph.routing
     if not routing.npus_forward:
-        return routing.used_links(graph, MAX_ENTRIES)
+        return routing.used_links(graph, most)
     if graph.nodes * graph.npus > _MAX_PAIRS:
         return None
     used = np.zeros((graph.links, graph.npus), np.bool_)
@@ -78,11 +81,12 @@ class _Packets:
         self._graph, self._used, self._classes = graph, used, classes
         group = graph.group
         self._group = group if (group >= 0).any() else np.arange(graph.nodes)
-        here, there = group[graph.link_src], group[graph.link_dst]
-        self._is_global = (here >= 0) & (there >= 0) & (here != there)
+        self._rises = graph.routing.rising_links(graph)
+        self._homes = np.unique(graph.link_src[graph.link_dst < graph.npus])
         self._into = np.argsort(graph.link_dst, kind="stable")
         self._first = np.searchsorted(graph.link_dst[self._into], np.arange(graph.nodes + 1))
-        # classes of packets that end a detour at a node
+        # classes of links that end a detour, and of packets at nodes whose last path begins there
+        self._ends = np.zeros((classes, graph.links), np.bool_)
         self._turned = np.zeros((classes, graph.nodes), np.bool_)
 
     def first_legs(self, *, detours: bool) -> NDArray[np.bool_]:
@@ -91,38 +95,65 @@ class _Packets:
         sources = np.unique(self._graph.link_dst[self._graph.link_src < self._graph.npus])
         begins[0, sources] = True
         begins[0, : self._graph.npus] = True
-        return self._spread(begins, ends=detours)
+        on_link = self._spread(begins, ends=detours)
+        self._still_first = (on_link[0] & ~self._on_last[0]).any(axis=1)
+        return on_link
+
+    def changes(self, count: int) -> list[tuple[Int64, Int64]]:
+        """Return waits of packets whose path switches near the first one change, `count` times; after `first_legs`.
+
+        They go straight to their destination from there, or over a home of a group to which the switch has a link.
+        """
+        found = []
+        src, dst, npus = self._graph.link_src, self._graph.link_dst, self._graph.npus
+        here, there = self._group[src], self._group[dst]
+        is_alone: NDArray[np.bool_] = np.bincount(self._group[npus:] + 1)[here + 1] == 1
+        is_near = (here == there) | (is_alone & np.isin(src, self._homes))
+        came = np.flatnonzero(is_near & (src >= npus) & (dst >= npus) & self._still_first)
+        for before in range(count):
+            klass, after = min(before, self._classes - 1), min(before + 1, self._classes - 1)
+            begins = np.zeros((self._classes, self._graph.nodes, self._used.shape[1]), np.bool_)
+            for node in np.unique(dst[came]).tolist():
+                ahead = self._group[dst[self._graph.out_links(node)]]
+                begins[after, node] = np.isin(self._group[self._homes], ahead[ahead != self._group[node]])
+            self._turned[after, dst[came]] = True
+            waits = self._onward(came, klass)
+            found += [self.dependencies(self._spread(begins, ends=True)), waits]
+            # a shortest path goes on within the group before it is changed to a detour
+            onto = np.unique(waits[1] // self._classes)
+            came = onto[(here == there)[onto] & (dst >= npus)[onto]]
+        return found
 
     def second_legs(self) -> NDArray[np.bool_]:
-        """Return bool[classes, links, destinations] of packets from the ends of detours on; after `first_legs`."""
+        """Return bool[classes, links, destinations] of packets on their last path; after `first_legs`, `changes`."""
         begins = np.repeat(self._turned[:, :, None], self._used.shape[1], axis=2)
         return self._spread(begins, ends=False)
 
     def _spread(self, at_node: NDArray[np.bool_], *, ends: bool) -> NDArray[np.bool_]:
         """Return where packets come that begin at nodes; ends: whether they end at the homes of detours."""
         src, dst = self._graph.link_src, self._graph.link_dst
-        homes = np.unique(src[dst < self._graph.npus])
-        self._on_last = np.zeros((self._classes, *self._used.shape), np.bool_)
+        is_last = np.zeros_like(self._used)
+        if ends:
+            # a packet that enters the group of its home from another one has ended its detour
+            is_last = dst[:, None] == self._homes
+            enters = self._group[src] != self._group[dst]
+            is_last |= enters[:, None] & (self._group[dst][:, None] == self._group[self._homes])
         while True:
             on_link = self._used & at_node[:, src]
-            if ends:
-                # a packet that enters the group of its home from another one has ended its detour
-                entered = self._is_global[:, None] & (self._group[dst][:, None] == self._group[homes])
-                entered |= dst[:, None] == homes
-                self._on_last = on_link & entered
-            moved = on_link & ~self._on_last
+            moved = on_link & ~is_last
             following = at_node.copy()
             for k in range(self._classes):
                 for is_raised in (False, True):
-                    links = np.flatnonzero(self._is_global == is_raised)
+                    links = np.flatnonzero(self._rises == is_raised)
                     np.logical_or.at(following[min(k + is_raised, self._classes - 1)], dst[links], moved[k, links])
             if (following == at_node).all():
                 break
             at_node = following
-        if ends:
-            self._ends = self._on_last
-            for k in range(self._classes):
-                self._turned[min(k + 1, self._classes - 1), dst[np.nonzero(self._on_last[k])[0]]] = True
+        self._on_last = on_link & is_last
+        ended = np.asarray(self._on_last.any(axis=2))
+        self._ends |= ended
+        for k in range(self._classes):
+            self._turned[min(k + 1, self._classes - 1), dst[ended[k]]] = True
         return on_link
 
     def dependencies(self, on_link: NDArray[np.bool_]) -> tuple[Int64, Int64]:
@@ -134,7 +165,7 @@ class _Packets:
             out = self._graph.out_links(node).astype(np.int64)
             for k in range(self._classes):
                 for is_raised in (False, True):
-                    a = into[self._is_global[into] == is_raised]
+                    a = into[self._rises[into] == is_raised]
                     after = min(k + is_raised, self._classes - 1)
                     stays = (on_link[k, a] & ~last[k, a]).astype(np.float32)
                     # a float product of bits: sums of up to 2^24 ones are exact
@@ -144,15 +175,20 @@ class _Packets:
         return found[0], found[1]
 
     def turns(self) -> tuple[Int64, Int64]:
-        """Return the channels that end a detour, and all that may follow them there; after both legs."""
-        pairs = []
+        """Return the channels that end a detour, and all that may follow them there; after all legs."""
+        found = [self._onward(np.flatnonzero(ends), k) for k, ends in enumerate(self._ends)]
+        begin, end = (np.concatenate(of_all) for of_all in zip(*found, strict=True))
+        return begin, end
+
+    def _onward(self, links: Int64, klass: int) -> tuple[Int64, Int64]:
+        """Return the channels of links, and all that may follow them in the next class."""
         leads = np.asarray(self._used.any(axis=1))
-        for k in range(self._classes):
-            after = min(k + 1, self._classes - 1)
-            for link in np.unique(np.nonzero(self._ends[k])[0]).tolist():
-                out = self._graph.out_links(int(self._graph.link_dst[link])).astype(np.int64)
-                out = out[leads[out] & (out != link ^ 1)]
-                pairs.append(np.stack([np.full(len(out), link * self._classes + k), out * self._classes + after]))
+        after = min(klass + 1, self._classes - 1)
+        pairs = [np.zeros((2, 0), np.int64)]
+        for link in links.tolist():
+            out = self._graph.out_links(int(self._graph.link_dst[link])).astype(np.int64)
+            out = out[leads[out] & (out != link ^ 1)]
+            pairs.append(np.stack([np.full(len(out), link * self._classes + klass), out * self._classes + after]))
         found = np.concatenate(pairs, axis=1)
         return found[0], found[1]
 

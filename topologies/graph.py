@@ -227,6 +227,22 @@ class Routing(ABC):
         """
         return -1, np.zeros(0, np.int64)
 
+    def rising_links(self, graph: "Graph") -> npt.NDArray[np.bool_]:
+        """Return bool[links]: whether packets go on in the next virtual lane after a link, where links have credits.
+
+        Those between two groups of switches do, as in a dragonfly, and in a group those from a switch without NPUs to
+        one with some, as the way down from a spine of a dragonfly+: waits of packets then form no circle if there are
+        enough lanes (topologies/deadlock.py). Where each switch is a group, as in a slim fly, lanes count links.
+
+        Args:
+            graph: The network.
+        """
+        here, there = graph.group[graph.link_src], graph.group[graph.link_dst]
+        is_home = np.zeros(graph.nodes, np.bool_)
+        is_home[graph.link_dst[graph.link_src < graph.npus]] = True
+        is_down = ~is_home[graph.link_src] & is_home[graph.link_dst]
+        return (here >= 0) & (there >= 0) & ((here != there) | is_down)
+
     def links_to_switch(self, node: int, home: int) -> Int32:  # noqa: ARG002
         """Return the links on which a switch sends towards another that has NPUs, int32[n]; none without such switches.
 

@@ -39,6 +39,7 @@ class TableRouting(Routing):
     next_set: Int32  # int32[rows, homes], port set of all links on shortest paths; -1 at home or unreachable
     set_ptr: Int32  # int32[sets + 1], see `set_link`
     set_link: Int32  # int32[], set s holds the links set_link[set_ptr[s]:set_ptr[s + 1]], ascending
+    cut_hops: int = UNREACHABLE  # entries of `hops` from which on links that are down leave no path
 
     goes_around: ClassVar[bool] = True
 
@@ -198,6 +199,7 @@ class TableRouting(Routing):
         hops = _links_of_distance(distance, length)
         # pairs that the failure separates
         cut = (hops == UNREACHABLE) & (self.hops < UNREACHABLE)
+        behind = UNREACHABLE
         if cut.any():
             behind = 1 + int(hops[hops < UNREACHABLE].max())  # above the hops of every path that is left
             if behind + int(self.hops[cut].max()) >= UNREACHABLE:
@@ -206,7 +208,7 @@ class TableRouting(Routing):
             next_set[cut] = self.next_set[cut]
         home, attach_set = _attached_without(self, up, sets)
         set_ptr, set_link = sets.arrays()
-        return TableRouting(self.home_node, home, attach_set, self.row, hops, next_set, set_ptr, set_link)
+        return TableRouting(self.home_node, home, attach_set, self.row, hops, next_set, set_ptr, set_link, behind)
 
     def side_by_side(self, graph: Graph, npu: int, links: npt.NDArray[np.integer]) -> list[npt.NDArray[np.integer]]:
         """Return links of an NPU to ordinary switches, int[n], by those that are equally near to some other NPU.

@@ -140,6 +140,10 @@ NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda
 RECEIVER_CREDITS = Condition("receiver_credits = true", lambda run: run.network.receiver_credits)
 FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
 SPREAD = Condition('an entropy other than "fixed"', lambda run: run.network.entropy != wire.entropy.FIXED.name)
+ALL_PORTS = Condition(
+    f"{SPREAD.needs}, or a rule for one port", lambda run: SPREAD.holds(run) or run.network.nic_ports != "all"
+)
+DENYING = Condition('entropy = "mrc"', lambda run: wire.entropy.entropy_rule(run.network.entropy).probes)
 RUD = Condition('delivery = "rud"', lambda run: run.network.delivery == "rud")
 SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
 (ROUTED,) = takes("load_balancing")

@@ -116,6 +116,7 @@ PFC_KEYS = ("pfc_headroom", "pfc_resume_offset", "pfc_classes")
 ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax", "ecn_by_rate", "ecn_by_class", "ecn_last_hop")
 # keys that only switches with shared buffers have, and that ask for these; the others change how packets are trimmed
 _CHOOSING_KEYS = set(FABRIC_KEYS) - {"trim_last_hop", "trim_share", "trimmed_size"} | {"classes"}
+MAX_DENIED = 4096  # planes, spines and paths that a run file may deny
 # keys of switches that are set or are not
 _WITHOUT_DEFAULT = ("class_weights", "pfc_classes", "ecn_by_rate", "ecn_by_class", "lane_weights")
 _ANY_SWITCH = {"latency", "cut_through"}  # keys of tiers that do not ask for shared buffers
@@ -278,7 +279,10 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     flowlet_gap: Annotated[values.Time, needs(when.FLOWLETS)] = _engine("flowlet_gap")
     entropy: Annotated[str, values.ENTROPY] = _engine("entropy")
     paths: Annotated[values.Paths, needs(when.SPREAD)] = _engine("paths")
-    nic_ports: Annotated[Literal["one", "all"], needs(when.SPREAD)] = _engine("nic_ports")
+    denied_paths: Annotated[tuple[str, ...] | None, needs(when.DENYING)] = _engine_if(
+        "denied_paths", min_length=1, max_length=MAX_DENIED
+    )
+    nic_ports: Annotated[Literal["one", "first", "hash", "all"], needs(when.ALL_PORTS)] = _engine("nic_ports")
     selective_repeat: values.ChoiceOrAuto = _engine("selective_repeat")
     reorder: Annotated[values.PacketsOrAuto, needs(when.SELECTIVE)] = _engine("reorder")
     delivery: Literal["auto", "rud", "rod"] = _engine("delivery")

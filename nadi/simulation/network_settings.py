@@ -72,6 +72,10 @@ def network_settings(
         "queue_samples": QUEUE_SAMPLES,
         "logged_pauses": LOGGED_PAUSES,
     }
+    with _naming("denied_paths"):
+        is_of_spine = any(spine >= 0 for _, spine, _ in wire.entropy.denied_of(network.denied_paths or ()))
+    if is_of_spine and network.load_balancing != "entropy":
+        raise ConfigError('[network] denied_paths: names spines; expected load_balancing = "entropy"')
     if network.nic_ports == "all" and network.switch == "credits":
         raise ConfigError('[network] nic_ports: found "all" with switch = "credits"; expected "one"')
     if not model.has_packets:
@@ -225,20 +229,39 @@ def _check_order(choice: str, selective_repeat: str | bool, *, reorders: bool) -
 def circular_waits(graph: Graph, settings: pdes.Settings) -> list[str]:
     """Return a sentence that names links whose packets may wait for each other, if nothing is dropped; [] without them.
 
-    Each data class or virtual lane has room of its own, but a packet keeps its class on all links.
+    With credits, packets rise through the lanes of their messages (`Routing.rising_links`); with pauses a packet keeps
+    its class on all links. Raises ConfigError where more virtual lanes would break the circle.
 
     Args:
         graph: The fabric.
         settings: The engine's settings of the run (`pdes.Settings`).
     """
+    rules, rule = settings.credits, settings.routing
     pauses = settings.switch is not None and wire.at_tiers(graph, settings, "pfc")[graph.npus :].any()
-    if settings.credits is None and not pauses:
+    if rules is None and not pauses:
         return []
-    cycle = deadlock.dependency_cycle(graph, detours=settings.routing.route is not None)
+
+    def circle(lanes: int) -> list[int] | None:
+        return deadlock.dependency_cycle(graph, detours=rule.route is not None, changes=rule.changes, classes=lanes)
+
+    # those of collectives come before those of point-to-point messages
+    first = settings.p2p_class
+    lanes = 1 if rules is None else min(first or rules.virtual_lanes, rules.virtual_lanes - first)
+    cycle = circle(lanes)
     if cycle is None:
         return []
-    cause = "pfc = true" if settings.credits is None else 'switch = "credits"'
-    return [f"{cause}: the run may stop, as packets may wait in a circle: {deadlock.circle_text(graph, cycle)}"]
+    nodes = deadlock.circle_text(graph, cycle)
+    if rules is None:
+        return [f"pfc = true: the run may stop, as packets may wait in a circle: {nodes}"]
+    most = wire.MAX_DATA_CLASSES // (2 if first else 1)
+    enough = next((more for more in range(lanes + 1, most + 1) if circle(more) is None), 0)
+    if enough:
+        each = ", as many for collectives and for point-to-point messages" if first else ""
+        raise ConfigError(
+            f"[network] virtual_lanes: with {lanes}, packets may wait in a circle: {nodes}; "
+            f"expected {enough} or more{each}"
+        )
+    return [f'switch = "credits": the run may stop, as packets may wait in a circle: {nodes}']
 
 
 def settled_parameters(chosen: congestion.Control) -> dict[str, float]:
@@ -275,11 +298,6 @@ def _check_routing(graph: Graph, settings: pdes.Settings) -> None:
     """Refuse detours where packets cannot take them."""
     if not settings.routing.route or not settings.fidelity.model.has_packets:
         return
-    if settings.credits:
-        raise ConfigError(
-            f'[network] routing: {settings.routing.name} with switch = "credits", whose lanes stay on the way; '
-            "expected minimal"
-        )
     if graph.routing.dimensions:
         raise ConfigError(
             f"[network] routing: {settings.routing.name} on {graph.name}, which is routed by dimensions; "

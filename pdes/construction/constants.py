@@ -11,7 +11,7 @@ import numpy as np
 from nadi.pdes.construction.fabric import credit_window_bytes, round_trip_ps, rto_ps, tie_pause_ps, window_packets
 from nadi.pdes.construction.layout import Layout, Part, offsets
 from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, CreditSwitch, Settings, SharedBuffer
-from nadi.pdes.core import Graph, Int32, Program, Record, Schedules, state as s
+from nadi.pdes.core import Bools, Graph, ImpossibleRunError, Int32, Program, Record, Schedules, state as s
 from nadi.pdes.core.jit import row_of
 from nadi.pdes.core.packet import SHARE_UNITS
 from nadi.pdes.core.rows.run import Constants
@@ -116,9 +116,13 @@ def reorder_packets(settings: Settings, window: int) -> int:
     """
     if settings.reorder_packets:
         return settings.reorder_packets
-    # rules that look for broken paths need losses before the timeout: half a window fills about half a round trip,
-    # which is more than paths without long queues differ
-    return max(1, window // 2) if settings.entropy.probes else 2 * s.SELECTIVE_PACKETS
+    # Rules that look for broken paths need losses before the timeout. A window fills about a round trip, which is as
+    # long as the queue from which switches trim (Ultra Ethernet 1.0.2, page 460), so what arrives at all is not much
+    # later. Where a window counts from the first unacknowledged packet, no more than the rest of it arrives behind one
+    # that is lost, so half of it must do.
+    if settings.entropy.probes:
+        return window if settings.by_flight else max(1, window // 2)
+    return 2 * s.SELECTIVE_PACKETS
 
 
 def _set_transport(const: Record, graph: Graph, settings: Settings) -> None:
@@ -129,6 +133,7 @@ def _set_transport(const: Record, graph: Graph, settings: Settings) -> None:
     const.carries_send_time = "rtt" in settings.congestion_control.signals
     const.reorder_packets = reorder_packets(settings, int(const.window_packets))
     const.probes = settings.entropy.probes
+    _set_denied(const, graph, settings)
     const.extends_transport = settings.selective_repeat or settings.receiver_credits or bool(settings.entropy.act)
     const.by_flight, const.sleek = settings.by_flight, settings.sleek
     if settings.receiver_credits:
@@ -137,15 +142,49 @@ def _set_transport(const: Record, graph: Graph, settings: Settings) -> None:
         const.min_pull_rate = max(0.01, 0.9 / settings.oversubscription) if settings.oversubscription > 1 else 1.0
 
 
+PORT_RULES = ("one", "first", "hash", "all")  # values of `Settings.nic_ports`
+
+
+def _set_denied(const: Record, graph: Graph, settings: Settings) -> None:
+    """Set the constants of ports, and of the planes, spines and paths that an operator denies to senders."""
+    const.port_rule = PORT_RULES.index(settings.nic_ports)
+    const.denies = bool(settings.denied_paths)
+    is_nic = is_nic_link(graph)
+    ports = np.bincount(graph.link_src[is_nic], minlength=1)
+    const.planes = max(1, ports.max()) if settings.spreads_ports else 1
+    up = np.isin(graph.link_src, graph.link_dst[is_nic]) & (graph.link_dst >= graph.npus)
+    const.uplinks = max(1, np.bincount(graph.link_src[up], minlength=1).max())
+    spines, paths = np.zeros((entropy.MAX_PLANES, entropy.MAX_SPINES), np.int64), np.zeros(s.MAX_PATHS, np.int64)
+    for plane, spine, path in entropy.denied_of(settings.denied_paths):
+        if plane >= const.planes or spine >= min(const.uplinks, entropy.MAX_SPINES) or path >= settings.paths:
+            raise ImpossibleRunError(
+                f"denied_paths: plane {plane}, spine {spine} or path {path} of {const.planes} planes with "
+                f"{const.uplinks} spines and {settings.paths} paths; expected smaller numbers, counted from 0"
+            )
+        if path >= 0:
+            paths[path] = 1
+        else:
+            spines[plane if plane >= 0 else slice(None), spine if spine >= 0 else slice(None)] = 1
+    if spines[: const.planes, : const.uplinks].all() or paths[: settings.paths].all():
+        raise ImpossibleRunError("denied_paths: all paths are denied; expected some that are left")
+    bits = np.concatenate([spines.ravel(), paths]).reshape(-1, 32)
+    const.denied = (bits << np.arange(32)).sum(axis=1)
+
+
+def is_nic_link(graph: Graph) -> Bools:
+    """Return bool[links], whether a link of `graph` leads from an NPU to an ordinary switch."""
+    to_switch = (graph.link_dst >= graph.npus) & (graph.node_kind[graph.link_dst] != framing.NVSWITCH_KIND)
+    is_nic: Bools = (graph.link_src < graph.npus) & to_switch
+    return is_nic
+
+
 def has_several_nics(graph: Graph) -> bool:
     """Return whether some NPU has several links to ordinary switches.
 
     Args:
         graph: The fabric (`Graph`).
     """
-    to_switch = (graph.link_dst >= graph.npus) & (graph.node_kind[graph.link_dst] != framing.NVSWITCH_KIND)
-    is_nic = (graph.link_src < graph.npus) & to_switch
-    return bool(np.bincount(graph.link_src[is_nic]).max(initial=0) > 1)
+    return bool(np.bincount(graph.link_src[is_nic_link(graph)]).max(initial=0) > 1)
 
 
 def _set_port_queues(const: Record, settings: Settings, batch: int, degree: int) -> None:
@@ -183,6 +222,8 @@ def _set_credits(const: Record, rules: CreditSwitch, settings: Settings) -> None
     const.credit_frame_bytes = rules.credit_frame_bytes
     const.high_lanes = ((1 << rules.high_lanes) - 1) << (rules.virtual_lanes - rules.high_lanes)
     const.high_limit_bytes = rules.high_limit_bytes
+    # all lanes but the last one of collectives, and of point-to-point messages
+    const.rising_lanes = ((1 << rules.virtual_lanes - 1) - 1) & ~(1 << settings.p2p_class >> 1)
 
 
 Hook = Callable[..., Any]

@@ -126,6 +126,9 @@ class Fabric:
         # link carries NVLink's flits. settings: Settings of the packet network.
         needs_care = "telemetry" in settings.congestion_control.signals or settings.sample_ps > 0
         special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * self.inside | s.AMPLE * self.ample
+        if settings.credits:
+            # a switch knows the link over which a packet came by its own link in the other direction
+            special = special | s.RISES * graph.routing.rising_links(graph)[np.arange(graph.links) ^ 1]
         for circuit in settings.faults.circuits.circuits:
             special[list(circuit.links)] |= s.CIRCUIT | s.CARE
         delay_ps, switch = self.delay_ps, settings.switch
@@ -222,6 +225,16 @@ def tie_pause_ps(graph: Graph, settings: Settings) -> int:
     return max(MIN_TIE_PAUSE_PS, PAUSE_PACKETS * wire_bits * int(s.PS_PER_S) // int(graph.link_rate_bps.min()))
 
 
+def nic_rate_bps(graph: Graph, settings: Settings) -> int:
+    """Return the bits per second of the fastest port of `graph`, or of the NIC over whose ports `settings` spread."""
+    is_port = graph.node_kind[graph.link_src] == NPU_KIND
+    fastest = int(graph.link_rate_bps[is_port].max())
+    if settings.spreads_ports:
+        is_port &= graph.node_kind[graph.link_dst] != NVSWITCH_KIND
+        fastest = max(fastest, int(np.bincount(graph.link_src[is_port], graph.link_rate_bps[is_port]).max(initial=0)))
+    return fastest
+
+
 def credit_window_bytes(graph: Graph, settings: Settings) -> int:
     """Return the largest credit of a queue pair: credit_window_bytes if set, else 1.5 bandwidth-delay products.
 
@@ -230,7 +243,7 @@ def credit_window_bytes(graph: Graph, settings: Settings) -> int:
         settings: Settings of the run.
     """
     # UecSrc::initRccc of uet-htsim, as NSCC's largest window
-    from_npu = int(graph.link_rate_bps[graph.node_kind[graph.link_src] == NPU_KIND].max())
+    from_npu = nic_rate_bps(graph, settings)
     bdp_bytes = round_trip_ps(graph, settings)[0] * from_npu / s.PS_PER_BYTE_AT_1_BPS
     return settings.credit_window_bytes or int(MAX_WINDOW_BDPS * bdp_bytes)
 
@@ -258,11 +271,7 @@ def covering_packets(graph: Graph, settings: Settings) -> int:
     """
     # Latency that faults add counts, no matter when they hold. A path crosses each cable once per direction, so
     # latencies of different cables add up, but for no more cables than the longest path has hops.
-    is_port = graph.node_kind[graph.link_src] == NPU_KIND
-    from_npu = int(graph.link_rate_bps[is_port].max())
-    if settings.spreads_ports:
-        is_port &= graph.node_kind[graph.link_dst] != NVSWITCH_KIND
-        from_npu = max(from_npu, int(np.bincount(graph.link_src[is_port], graph.link_rate_bps[is_port]).max(initial=0)))
+    from_npu = nic_rate_bps(graph, settings)
     rtt, hops = round_trip_ps(graph, settings)
     of_links: dict[tuple[int, ...], int] = {}
     for fault in settings.faults.links:

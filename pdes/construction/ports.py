@@ -4,12 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nadi.pdes.construction.fabric import REFERENCE_BPS, Fabric, at_tiers
+from nadi.pdes.construction.fabric import NPU_KIND, REFERENCE_BPS, Fabric, at_tiers
 from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings, SharedBuffer, TierSwitch
 from nadi.pdes.core import Graph, ImpossibleRunError, Int32, Int64, Record, Rows, packet
 from nadi.pdes.core.jit import aligned, rows_of, zeros
 from nadi.pdes.core.rows.network import (
-    ClassMarks,
     Gate,
     GateDetails,
     LinkSample,
@@ -18,10 +17,12 @@ from nadi.pdes.core.rows.network import (
     SwitchBuffer,
     VirtualLane,
 )
+from nadi.pdes.core.rows.run import ClassMarks
 from nadi.pdes.network import lane_credits, port_queues
 from nadi.pdes.network.credit_switch import QUEUES_OF_CONTROL
 from nadi.pdes.network.framing import domain_switches
 from nadi.pdes.network.shared_switch import trimmed_a_turn
+from nadi.pdes.nic.several_ports import STORED_PACKETS
 
 if TYPE_CHECKING:
     from nadi.pdes.construction.layout import Part
@@ -42,10 +43,11 @@ def headrooms(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
     """
     # The pause frame waits behind a packet that has just begun, both directions take their propagation time, and the
     # other end may just have begun a packet; one more packet is the one that caused the pause. (IEEE 802.1Qbb annex O
-    # counts the same terms.)
+    # counts the same terms.) What a port of a NIC has stored leaves all the same.
     packet = settings.mtu_bytes + settings.header_bytes
     round_trip_ps = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
     found = np.ceil(round_trip_ps / fabric.psb).astype(np.int64) + 3 * packet + PAUSE_FRAME_BYTES
+    found += STORED_PACKETS * packet * settings.spreads_ports * (graph.node_kind[graph.link_src] == NPU_KIND)
     if settings.switch:
         given = at_tiers(graph, settings, "pfc_headroom_bytes")[graph.link_dst].astype(np.int64)
         found = np.where(given > 0, given, found)

@@ -68,7 +68,9 @@ class _ListStore:
         return np.concatenate([np.zeros(0, np.int32), *self._parts])
 
 
-def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: Settings) -> tuple[s.Routes, int, int]:
+def routing_tables(
+    graph: Graph, fabric: "Fabric", part: "Part", settings: Settings, down: frozenset[int] = frozenset()
+) -> tuple[s.Routes, int, int]:
     """Return the routes of an LP, and the constants dimensions (0 = routing by tables) and homes per NPU.
 
     Args:
@@ -76,6 +78,7 @@ def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: Setti
         fabric: Links of the fabric by class, and their times (`Fabric`).
         part: Nodes and links of the LP (`Part`).
         settings: Settings of the run.
+        down: Links that are down, without which the fabric is routed.
     """
     routing: Any = graph.routing
     cells, link = _cells(graph, part)
@@ -95,7 +98,7 @@ def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: Setti
     if routing.dimensions == 0:
         fields |= _by_table(graph, part, cells, node[: len(part.nodes)])
         if settings.routing.route:
-            fields |= _detours(graph, part)
+            fields |= _detours(graph, part, down)
     else:
         fields |= {"cell": cells[routing.sets], "size": routing.sizes, "digit": routing.digit[: graph.npus]}
         fields |= {"here": routing.digit[part.nodes], "mode": routing.mode[part.nodes]}
@@ -163,8 +166,8 @@ def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
     return {"hops": hops, "hop_row": hop_row, "hop_column": own, "via": via, "share": shares}
 
 
-def _detours(graph: Graph, part: "Part") -> dict[str, Array]:
-    """Return the routes' arrays for detours (pdes/network/detours) over homes of other groups."""
+def _detours(graph: Graph, part: "Part", down: frozenset[int]) -> dict[str, Array]:
+    """Return the routes' arrays for detours (pdes/network/detours) over homes of other groups; down: links that are."""
     r: Any = graph.routing
     columns = len(r.home_node)
     if columns > 1 << COLUMN_BITS:
@@ -173,21 +176,26 @@ def _detours(graph: Graph, part: "Part") -> dict[str, Array]:
     group = graph.group
     if (group < 0).all():
         group = np.where(graph.node_kind == SWITCH_KIND, np.arange(graph.nodes), -1).astype(np.int32)
-    column_group = group[r.home_node]
+    column_group, own, ends = group[r.home_node], group[part.nodes], group[graph.link_dst[part.links]]
+    # switches that paths join are named by their first home: detours lead over these alone
+    is_joined = r.hops < r.cut_hops
+    joined = np.where(is_joined.any(axis=1), is_joined.argmax(axis=1), -1)
     # a packet leaves its detour when it enters a group: where groups have several homes, the last link to the home, and
     # the like from there, count once
     several = len(np.unique(column_group)) < columns
     hops_after = np.maximum(r.hops[r.row[r.home_node]] - several, 0)
-    ordered = np.argsort(column_group, kind="stable")
+    stride = graph.nodes + 1  # above all groups
+    here = np.where(r.row[part.nodes] >= 0, joined[r.row[part.nodes]], -1).astype(np.int64) * stride
+    key = joined[r.row[r.home_node]].astype(np.int64) * stride + column_group
+    ordered = np.argsort(key, kind="stable")
     detour = ordered[column_group[ordered] >= 0]
-    own = group[part.nodes]
-    bounds = [np.searchsorted(column_group[detour], own, side) for side in ("left", "right")]
+    bounds = [np.searchsorted(key[detour], here + own, side) for side in ("left", "right")]
+    bounds += [np.searchsorted(key[detour], here + more) for more in (0, graph.nodes)]
     # a home of the group at the other end of each link to another group
-    ends = group[graph.link_dst[part.links]]
-    place = np.searchsorted(column_group[detour], ends)
-    has_home = np.append(column_group[detour], -2)[place] == ends
     owner = np.repeat(np.arange(len(part.nodes)), np.diff(part.out_ptr))[: len(part.links)]
-    leads = np.flatnonzero((ends >= 0) & has_home & (own[owner] >= 0) & (ends != own[owner]))
+    place = np.searchsorted(key[detour], here[owner] + ends)
+    leads = np.append(key[detour], -2)[place] == here[owner] + ends
+    leads &= (ends >= 0) & (own[owner] >= 0) & (ends != own[owner]) & ~np.isin(part.links, list(down))
     switches = np.flatnonzero(r.row[part.nodes] >= 0)
     row = np.zeros(len(part.nodes), np.int64)
     row[switches] = np.arange(len(switches)) * columns
@@ -235,7 +243,7 @@ ALWAYS_LOST = 1 << 32  # loss probability 1 in units of 2**-32
 TABLES = {
     "table_node": ("node",),
     "table64": ("hop_row",),
-    "table32": ("cell", "attach", "home", "link", "hop_column", "via", "detour", "near"),
+    "table32": ("cell", "attach", "home", "link", "hop_column", "via", "detour", "own_homes", "near_ptr", "near"),
     "table8": ("hops", "switch_hops", "home_hops"),
 }  # routing tables that may differ between sets, in the order of pdes.network.routing.change_routes
 Fault = TypeVar("Fault", LinkFault, NpuFault)
@@ -451,7 +459,7 @@ def _epochs(
         if down not in settings.faults.routings:
             raise ImpossibleRunError(f"no routing is given without the {len(down)} links that are down")
         other = replace(graph, routing=settings.faults.routings[down])
-        tables, *_ = routing_tables(other, fabric, part, settings)
+        tables, *_ = routing_tables(other, fabric, part, settings, down)
         all_routes.append(_without_ports(tables, part, down))
     grown, packed = {}, {}
     for into, names in TABLES.items():

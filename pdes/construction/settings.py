@@ -347,10 +347,13 @@ class Settings:
         "docs/explanation/fabric.md lists the rules",
     )
     paths: int = setting(64, "number of entropies of a queue pair, a power of two")
+    denied_paths: tuple[str, ...] = setting(
+        (), 'planes, spines or paths that senders with entropy = "mrc" may not use, as DENIED by an operator', "none"
+    )
     nic_ports: str = setting(
         "one",
-        "ports that a queue pair uses of a NIC with several: one of them; or all, each packet the one that its entropy "
-        "names",
+        "ports that a queue pair uses of a NIC with several: one, those of two NPUs in turn; first, one for all; hash, "
+        "one by a hash; or all, each packet the one that its entropy names",
     )
     seed: int = setting(1, "seed of all hashed choices: ECMP and the order of simultaneous events")
     concurrent_collectives: bool = setting(False, "let collectives of one group run concurrently on an NPU")

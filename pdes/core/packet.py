@@ -56,7 +56,8 @@ PATH_MASK = (1 << 63) - 1 - PSN_MASK  # queue pair and entropy, without what swi
 BEFORE_PATH_MASK = (1 << 48) - 1  # sequence number and queue pair
 DECIDED = -(1 << 63)  # bit 63: a switch has decided on a detour
 DIRECT = 1 << 62  # with DECIDED: only the shortest path is left
-COLUMN_BITS = 14  # of the home of a detour
+FINAL = 1 << 61  # with DECIDED: no other switch decides again
+COLUMN_BITS = 13  # of the home of a detour
 SACK_EXPECTED_SHIFT, SACK_NAMED_MASK, SACK_MASK = 10, 0x3FF, 0x3FFF  # of the two numbers in word 2 (`sack_word`)
 HALF_PSN = 1 << 23  # half the range of sequence numbers, the longest distance that orders two of them
 
@@ -145,6 +146,17 @@ def trimmed(word1, size_bytes, flag_bits):
         | (size_bytes << BYTES_SHIFT)
         | ((FLAG_TRIMMED | flag_bits) << FLAGS_SHIFT)
     )
+
+
+@inline
+def with_class(word1, klass):
+    """Return word 1 with another data class.
+
+    Args:
+        word1: Word 1 of the packet.
+        klass: Number of the data class, or virtual lane.
+    """
+    return (word1 & ((1 << DATA_CLASS_SHIFT) - 1)) | (klass << DATA_CLASS_SHIFT)
 
 
 @inline

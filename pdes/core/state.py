@@ -36,7 +36,7 @@ from nadi.pdes.core.rows import (
     network,
     npu,
 )
-from nadi.pdes.core.rows.run import Constants, ControlParameters, Counters, Hooks, Scalars
+from nadi.pdes.core.rows.run import ClassMarks, Constants, ControlParameters, Counters, Hooks, Scalars
 
 Int64 = Annotated[np.ndarray, np.int64]
 Int32 = Annotated[np.ndarray, np.int32]
@@ -63,11 +63,12 @@ SIDES = 4  # inboxes of a node: one for the current cell and one for each of the
 BLOCK_RECORDS = 8
 BLOCK_SHIFT = 3  # packet records come in blocks of BLOCK_RECORDS = 1 << BLOCK_SHIFT
 
-CARE, FRAMED, INSIDE, AMPLE, CIRCUIT = 1, 2, 4, 8, 16
+CARE, FRAMED, INSIDE, AMPLE, CIRCUIT, RISES = 1, 2, 4, 8, 16, 32
 """Flags of a link class. CARE: packets may be lost, carry telemetry, or are sampled; FRAMED: the link carries flits;
 INSIDE: the link is NVLink that leads to NPUs of its domain alone: no congestion control, no share for other hosts;
 AMPLE: the link of an aggregator, which is faster than all other links of its switch together and so limits no flow;
-CIRCUIT: an optical switch decides when the link carries packets (pdes/network/circuits.py).
+CIRCUIT: an optical switch decides when the link carries packets (pdes/network/circuits.py);
+RISES: packets that came over its other direction go on in the next virtual lane (`Routing.rising_links`).
 """
 MAX_CLASSES = 1 << 16
 CONTROL, FRAMES, TRIMMED = 8, 9, 10  # queues of a gate after those of the 8 data classes
@@ -77,15 +78,8 @@ FLOWLETS = 1024  # flows that a switch distinguishes by a hash
 # Events that congestion control handles (pdes/nic/congestion).
 CC_START, CC_SENT, CC_ACK, CC_CNP, CC_LOSS = range(5)
 LOSS_NAK, LOSS_TIMEOUT, LOSS_TRIMMED = range(3)
-(
-    CREDIT_BEGIN,
-    CREDIT_SPEND,
-    CREDIT_HEAR,
-    CREDIT_CONTROL,
-    CREDIT_RECEIVE,
-    CREDIT_PACE,
-    CREDIT_REQUEST,
-) = range(7)  # operations of the hook of credits (pdes/nic/receiver_credits.py)
+# Operations of the hook of credits (pdes/nic/receiver_credits.py).
+CREDIT_BEGIN, CREDIT_SPEND, CREDIT_HEAR, CREDIT_CONTROL, CREDIT_RECEIVE, CREDIT_PACE, CREDIT_REQUEST = range(7)
 
 TELEMETRY_CLASS_SHIFT = 46
 TELEMETRY_QUEUE_SHIFT = 34
@@ -147,8 +141,8 @@ class Routes(NamedTuple):
     # detours (pdes/network/detours): groups of switches, and homes over which packets may go, as columns
     group: Annotated[Int32, BUILT]  # [nodes] group of a switch, -1 none
     column_group: Annotated[Int32, BUILT]  # [homes of the fabric] group of each home
-    detour: Annotated[Int32, BUILT]  # columns of the homes over which detours may lead, by group
-    own_homes: Annotated[Int32, BUILT]  # [nodes * 2] first and last + 1 entry of `detour` of the switch's own group
+    detour: Annotated[Int32, BUILT]  # columns of the homes over which detours may lead, by what paths join, and group
+    own_homes: Annotated[Int32, BUILT]  # [nodes * 4] first and last + 1 entry of `detour`: own group, all joined
     near_ptr: Annotated[Int32, BUILT]  # [nodes + 1] entries of `near` of each switch
     near: Annotated[Int32, BUILT]  # for each link to another group, the column of a home of that group
     switch_row: Annotated[Int64, BUILT]  # [nodes] offset of the switch in `switch_hops`
@@ -253,7 +247,7 @@ class Net(NamedTuple):
     # where there are credits: virtual lanes of each link, then the two queues of control of its port
     lane: Annotated[np.recarray, network.VirtualLane, RowsOf.LINK, Each("queues")]
     lane_weight: Annotated[Int64, BUILT]  # in a turn: [virtual lanes] bytes; [data classes] as the discipline means it
-    class_marks: Annotated[np.recarray, network.ClassMarks, BUILT]  # [data classes] where marks differ by class
+    class_marks: Annotated[np.recarray, ClassMarks, BUILT]  # [data classes] where marks differ by class
     group_class: Annotated[Int8, BUILT]  # [groups] data class of the messages of each
     p2p_class: Annotated[Int8, BUILT]  # [own NPUs] data class of the point-to-point messages that each sends
     pool: Annotated[np.recarray, network.SwitchBuffer, RowsOf.NODE]

@@ -29,7 +29,7 @@ from nadi.pdes.core.jit import hook, inline, outline, trailing_zeros
 from nadi.pdes.network import lane_credits, port_queues
 from nadi.pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, order_ties, take_batch
 from nadi.pdes.network.link import inbox_of, link_send
-from nadi.pdes.network.routing import balanced, choose, switch_cell_to
+from nadi.pdes.network.routing import choose, link_by_rule, switch_cell_to
 from nadi.pdes.network.shared_switch import note_queue
 from nadi.pdes.network.switch import switches_window
 
@@ -122,18 +122,17 @@ def count_turn(net, link, lane, size_bytes):
 
 
 @inline
-def send_data(net, node, link, ingress, queued_ps, start_ps, word1, word2, word3):
+def send_data(net, node, link, ingress, lane, queued_ps, start_ps, word1, word2, word3):
     """Send a packet of data from a switch, spend its credits, and return those of its input buffer.
 
     net, node, link: outgoing link of a switch of the LP; ingress: own outgoing link whose reverse carried the packet;
-    queued_ps, start_ps: time in ps at which it came to the port, and at which its first bit leaves; word1, word2,
-    word3: words of the packet.
+    lane: the virtual lane in which it came, which may be another one than that of its word 1; queued_ps, start_ps: time
+    in ps at which it came to the port, and at which its first bit leaves; word1, word2, word3: words of the packet.
     """
     lane_credits.spend(net, link, word1, start_ps)
     link_send(net, link, queued_ps, start_ps, word1, word2, word3)
     # links inside of an NVLink domain have no credits
     if lane_credits.takes_credits(net, ingress, word1):
-        lane = packet.data_class(word1)
         units = lane_credits.leave(net, ingress, lane, packet.wire_bytes(word1))
         if units > 0:
             net.count.pause_frames += 1
@@ -178,7 +177,8 @@ def depart(net, node, link, start_ps):
         size_bytes = packet.wire_bytes(word1)
         count_turn(net, link, queue, size_bytes)
         gate.waiting_bytes -= size_bytes
-        send_data(net, node, link, word0 >> port_queues.TIME_BITS, queued_ps, start_ps, word1, word2, word3)
+        ingress, lane = word0 >> port_queues.TIME_BITS, packet.data_class(word1)
+        send_data(net, node, link, ingress, lane, queued_ps, start_ps, packet.with_class(word1, queue), word2, word3)
 
 
 @outline
@@ -200,18 +200,21 @@ def bring_up(net, node, until_ps):
 
 
 @inline
-def take_data(net, node, link, ingress, now_ps, word1, word2, word3):
+def take_data(net, node, link, ingress, lane, now_ps, word1, word2, word3):
     """Take a packet of data, which has arrived over the reverse of `ingress`, into its input buffer; send it if it may.
 
-    net, node, link: the packet's switch and port; now_ps: current time in ps; word1, word2, word3: words of the packet.
+    net, node, link: the packet's switch and port; lane: the virtual lane in which it leaves; now_ps: current time in
+    ps; word1, word2, word3: words of the packet.
     """
-    gate, lane = net.gate[link], packet.data_class(word1)
+    gate, came_in = net.gate[link], packet.data_class(word1)
     size_bytes = packet.wire_bytes(word1)
     if lane_credits.takes_credits(net, ingress, word1):
-        lane_credits.arrive(net, ingress, lane, size_bytes)
+        lane_credits.arrive(net, ingress, came_in, size_bytes)
     if net.tx[link].busy_ps <= now_ps and gate.mask & ~gate.paused == 0 and (gate.paused | gate.mask) >> lane & 1 == 0:
-        send_data(net, node, link, ingress, now_ps, now_ps, word1, word2, word3)
+        word1 = packet.with_class(word1, lane)
+        send_data(net, node, link, ingress, came_in, now_ps, now_ps, word1, word2, word3)
         return
+    # its word 1 keeps the lane in which it came, as the queue is that of the lane in which it leaves
     enqueue(net, node, link, lane, now_ps, ingress, word1, word2, word3)
     gate.waiting_bytes += size_bytes
     gate.longest_bytes = max(gate.longest_bytes, gate.waiting_bytes)
@@ -222,7 +225,7 @@ def take_data(net, node, link, ingress, now_ps, word1, word2, word3):
 @inline
 def act(net, inbox, routes, node, begin_ps, end_ps):
     """Process a cell of switch `node` of `net` (routes, begin_ps, end_ps): the batch in time order, and departures."""
-    rule = net.hooks.balancing != 0
+    rule = net.hooks.balancing != 0 or net.hooks.detour != 0
     for i in range(net.ctl.batch):
         key = inbox.batch_key[i]
         now_ps = begin_ps + (key >> 16)
@@ -238,7 +241,8 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
             continue
         cell = switch_cell_to(net, routes, node, packet.destination(word1), word2)
         if rule:
-            link = np.int64(balanced(net, routes, cell, node, word1, word2, now_ps))
+            link = np.int64(link_by_rule(net, routes, cell, node, at, now_ps))
+            word2 = arrival.w2
         else:
             link = np.int64(choose(routes, cell, node, word2))
         carry(net, TAKE_UP, at)
@@ -246,7 +250,8 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
             send_or_enqueue(net, node, link, net.const.lanes + CONTROL, now_ps, word1, word2, word3)
         else:
             ingress = np.int64(net.facing[came_over(net, inbox, key & 0xFFFF)])
-            take_data(net, node, link, ingress, now_ps, word1, word2, word3)
+            lane = np.int64(lane_credits.next_lane(net, ingress, word1, arrival.w1))
+            take_data(net, node, link, ingress, lane, now_ps, word1, word2, word3)
     bring_up(net, node, end_ps)
 
 

@@ -7,8 +7,11 @@ take turns with packets on the link of the other direction, before all of these.
 
 A lane sends while it has credits for a full packet, whatever the size of the packet that is next. While it has not, its
 bit in `paused` of its port's row `Gate` is set, as if the other end had paused its class. The links inside an NVLink
-domain have no credits. Packets that a fault loses on their way return their credits at once, and no frame is lost: the
-counters of both ends are renewed before a link sends again (IBTA volume 1, 7.9.4: FCTBS corrects the receiver's count).
+domain have no credits.
+
+A packet may go on in the next lane on its way, so that waits form no circle (`next_lane`; topologies/deadlock.py).
+Packets that a fault loses on their way return their credits at once, and no frame is lost: the counters of both ends
+are renewed before a link sends again (IBTA volume 1, 7.9.4: FCTBS corrects the receiver's count).
 """
 
 import numpy as np
@@ -54,6 +57,34 @@ def takes_credits(net, link, word1):
     """
     link_class = net.link_class[packet.class_of(net.tx[link].meta)]
     return packet.flags(word1) & packet.FLAG_ACK == 0 and link_class.special & state.INSIDE == 0
+
+
+@inline
+def raised(net, word1):
+    """Return word 1 of a packet that goes on in the next virtual lane, if its own is not the last of its messages.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        word1: Word 1 of the packet (pdes/core/packet.py).
+    """
+    lane = packet.data_class(word1)
+    return packet.with_class(word1, lane + (net.const.rising_lanes >> lane & 1))
+
+
+@inline
+def next_lane(net, link, word1, routed):
+    """Return the virtual lane in which a packet leaves a switch: the next one if it came over a link that rises.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Own outgoing link whose reverse carried the packet.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        routed: Word 1 with the lane that a rule of detours has chosen; it has risen at most once.
+    """
+    rises = net.link_class[packet.class_of(net.tx[link].meta)].special & state.RISES != 0
+    if rises and routed == word1:
+        routed = raised(net, word1)
+    return packet.data_class(routed)
 
 
 @outline

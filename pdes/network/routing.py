@@ -30,6 +30,7 @@ from nadi.pdes.network.port_queues import set_pause
 DIM_RING, DIM_TABLE = 0, 1  # modes of a dimension at a node; in all other modes there is one way
 SET_SHIFT = 22  # position of the number of links in a cell
 SET_MASK = (1 << SET_SHIFT) - 1
+FIRST_PORT, PORT_BY_HASH = 1, 2  # places in `pdes.construction.constants.PORT_RULES`
 UNREACHABLE = 127  # hops to an unreachable home: the maximum of int8
 
 
@@ -37,6 +38,16 @@ UNREACHABLE = 127  # hops to an unreachable home: the maximum of int8
 def salt_of(seed, node):
     """Return a 32-bit hash of the seed and a node's number in the whole fabric."""
     return mix3(seed, node, 0x5A17)
+
+
+@inline
+def choose_of(routes, node, count, word2):
+    """Return one of `count` numbers from 0 on for a packet at a node of `routes`, by a hash of the entropy in word2."""
+    # the salt is the switch's own: with one hash for all, a second tier would repeat the choice of the first, and
+    # some of its links would get nothing (hash polarisation)
+    h = mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1))
+    # h is below 2^32, so (h x count) >> 32 is below count: a fair choice without a division
+    return (h * count) >> 32
 
 
 @inline
@@ -52,11 +63,7 @@ def choose(routes, cell, node, word2):
     first = np.int64(cell) & SET_MASK
     count = np.int64(cell) >> SET_SHIFT
     if count > 1:
-        # the salt is the switch's own: with one hash for all, a second tier would repeat the choice of the first, and
-        # some of its links would get nothing (hash polarisation)
-        h = mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1))
-        # h is below 2^32, so (h x count) >> 32 is below count: a fair choice without a division
-        first = np.int64(routes.link[first + ((h * count) >> 32)])
+        first = np.int64(routes.link[first + choose_of(routes, node, count, word2)])
     return routes.node[node].first_link + first
 
 
@@ -337,8 +344,13 @@ def port_of_several(world_address, node, dst, word2):
     # Example: two NICs with shares 1 and 3: entropies 0 to 3 give picks 0 to 3, so the first NIC gets one of four
     # consecutive connections, and the other three. Ports that are no NICs of one NPU are chosen by a hash.
     pick = entropy(word2) % total
-    if net.const.several_nics == 0:
-        pick = (mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1)) * total) >> 32
+    if net.const.port_rule == FIRST_PORT:
+        pick = 0
+    elif net.const.port_rule == PORT_BY_HASH:
+        # without the salt, so that acknowledgements come back by the same plane
+        pick = (mix(entropy(word2) * 0x9E3779B1) * total) >> 32
+    elif net.const.several_nics == 0:
+        pick = choose_of(routes, node, total, word2)
     link = np.int64(net.out_ptr[node])
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
         if hops_by(net, routes, out, dst) == best:
@@ -409,6 +421,8 @@ def change_routes(routes, schedule, epoch, epochs):
     at = put_table(routes.hop_column, schedule.table32, at, epoch, epochs)
     at = put_table(routes.via, schedule.table32, at, epoch, epochs)
     at = put_table(routes.detour, schedule.table32, at, epoch, epochs)
+    at = put_table(routes.own_homes, schedule.table32, at, epoch, epochs)
+    at = put_table(routes.near_ptr, schedule.table32, at, epoch, epochs)
     put_table(routes.near, schedule.table32, at, epoch, epochs)
     at = put_table(routes.hops, schedule.table8, 0, epoch, epochs)
     at = put_table(routes.switch_hops, schedule.table8, at, epoch, epochs)

@@ -266,13 +266,25 @@ def arm_timer(net, npus, qps, node, pair, now_ps):
 
 
 @inline
-def spend_credit(net, node, pair, now_ps, size_bytes, flag_bits, tag):
-    """Let `pair` of NPU `node` spend credit for a packet of `net` (size, flags, tag) at now_ps; return its word 3."""
-    asks = call_hook(net.hooks.credits, net.const.address, state.CREDIT_SPEND, node, pair, now_ps, size_bytes, 0, 0)
-    # the last packet of a message carries the tag alone
-    if flag_bits & FLAG_LAST != 0:
-        return tag
-    return asks | (tag if net.const.carries_send_time == 1 else 0)
+def ask_receiver(net, qps, node, pair, now_ps, seq, size_bytes, flag_bits, is_new, word2, tag):
+    """Return flags, word 2 and word 3 of a packet with what its sender asks for, and with its path.
+
+    net: links of the LP; qps: queue pairs of the LP; node: number of the NPU in the LP; pair: row of the queue pair;
+    now_ps: current time in ps; seq: number of the packet; size_bytes: its size on the wire; flag_bits: its flags;
+    is_new: whether it was never sent before; word2, tag: words 2 and 3 without these.
+    """
+    asks = np.int64(0)
+    if net.const.ack_every_bytes != 0:
+        asks = note_sent(net, qps, pair, seq, size_bytes, is_new, now_ps)
+    if net.hooks.credits != 0:
+        spends = state.CREDIT_SPEND
+        credit = call_hook(net.hooks.credits, net.const.address, spends, node, pair, now_ps, size_bytes, 0, 0)
+        # the last packet of a message carries the tag alone
+        if flag_bits & FLAG_LAST == 0:
+            tag = credit | (tag if net.const.carries_send_time == 1 else 0)
+    if net.hooks.paths != 0:
+        word2 = with_path(net, pair, word2, seq, seq == qps.qp[pair].una if is_new else 2, now_ps)
+    return flag_bits | asks, word2, tag
 
 
 @inline
@@ -298,7 +310,6 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
     net: links of the LP; npus: NPUs and ports of the LP; qps: queue pairs of the LP; node: number of the NPU in the LP;
     link: outgoing link of the NPU; pair: row of the queue pair in `qps.qp`; now_ps: current time in ps.
     """
-    port = npus.port[link]
     qp = qps.qp[pair]
     # asked once: each packet of a run without such parts would pay for each question
     is_extended = net.const.extends_transport == 1
@@ -320,8 +331,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
         message = np.int64(qp.current_message)
         tag = qp.current_tag
         end = qp.current_end
-    size = net.const.mtu_bytes
-    flag = 0
+    size, flag = net.const.mtu_bytes, 0
     # a repeated packet tells no waiter: its message has left once already
     fresh = seq >= qp.sent_max
     if fresh:
@@ -334,7 +344,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
         msg = qps.msg[message]
         size = msg.payload_bytes - (end - 1 - msg.begin_seq) * size
         if fresh:
-            port.sent_ref = msg.ref
+            npus.port[link].sent_ref = msg.ref
         if not again:
             take_message(qps, pair, msg.next_message)
     size += net.const.header_bytes
@@ -346,18 +356,12 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
         is_due = call_hook(net.hooks.pace, net.const.address, link, pair, now_ps, seq, size, flag) == 1
         if net.const.carries_send_time == 1 and flag & FLAG_LAST == 0:
             tag = echo_at(now_ps)
-    asks = np.int64(0)
-    if is_extended and net.const.ack_every_bytes != 0:
-        asks = note_sent(net, qps, pair, seq, size, fresh, now_ps)
-    if is_extended and net.hooks.credits != 0:
-        tag = spend_credit(net, node, pair, now_ps, size, flag, tag)
-    pass_turn(net, npus, qps, link, pair, is_due)
-    net.count.data_packets += 1
-    net.count.sent_bytes += size
     word2 = numbered(qp.w2, seq)
-    if is_extended and net.hooks.paths != 0:
-        word2 = with_path(net, pair, word2, seq, seq == qp.una if fresh else 2, now_ps)
-    return filled_in(qp.w1, size, flag | asks), word2, tag
+    if is_extended:
+        flag, word2, tag = ask_receiver(net, qps, node, pair, now_ps, seq, size, flag, fresh, word2, tag)
+    pass_turn(net, npus, qps, link, pair, is_due)
+    net.count.data_packets, net.count.sent_bytes = net.count.data_packets + 1, net.count.sent_bytes + size
+    return filled_in(qp.w1, size, flag), word2, tag
 
 
 @inline

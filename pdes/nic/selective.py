@@ -13,7 +13,7 @@ import numpy as np
 
 from nadi.pdes.core.jit import call_hook, hook, inline
 from nadi.pdes.core.packet import FLAG_AGAIN, FLAG_ASK
-from nadi.pdes.core.state import PATH_LOST, PATH_TIMEOUT, SELECTIVE_PACKETS, give_row_back, kept_messages, world_at
+from nadi.pdes.core.state import INF, PATH_LOST, PATH_TIMEOUT, SELECTIVE_PACKETS, give_row_back, kept_messages, world_at
 
 FORGET, SELECTED, LOSE_ALL, TAKE_LOST, SACKED = range(5)  # operations of the sender's hook
 SACK_BITS = 64  # packets of a bitmap
@@ -230,8 +230,8 @@ def selected(net, qps, pair, seq, is_trimmed, now_ps):
         # packets too far behind the highest that has arrived count as lost
         reorder = net.const.reorder_packets
         if net.const.probes != 0 and net.hooks.congestion_control != 0:
-            # half of the window that congestion control has made smaller: more does not arrive behind a lost packet
-            reorder = min(reorder, max(1, np.int64(qps.cc[pair].window_packets) // 2))
+            # as `pdes.construction.constants.reorder_packets`, of the window that congestion control has made smaller
+            reorder = min(reorder, max(1, np.int64(qps.cc[pair].window_packets) >> (1 - net.const.by_flight)))
         while checked + reorder <= highest:
             lose(qps, pair, checked)
             if net.hooks.paths != 0 and is_set(selective.lost, checked):
@@ -293,40 +293,34 @@ NEXT_PROBE_RTTS = 5  # after which it does again (probe_retry_time)
 
 
 @inline
-def next_probe_ps(net, qps, pair, now_ps):
-    """Return when SLEEK probes a queue pair that has an answer now, unless it has another before; 0 = not.
+def hear_answer(net, qps, pair, now_ps, is_of_probe):
+    """Note that a queue pair has an answer; return when SLEEK probes it unless it has another before (ps), INF = not.
+
+    If the answer to a probe has not waited, what was sent before the probe does not wait in queues either, but is lost:
+    a recovery begins.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
         qps: Queue pairs, messages and flow records of the LP (`Qps`).
         pair: Row of the queue pair in `qps.qp`.
         now_ps: Current time in ps.
-    """
-    qp = qps.qp[pair]
-    # links with credits lose nothing, and a probe would need some
-    if qp.una == qp.end_seq or net.const.queues != 0:
-        return np.int64(0)
-    return now_ps + (FIRST_PROBE_RTTS if qp.next_seq < qp.end_seq else TAIL_PROBE_RTTS) * net.const.base_rtt_ps
-
-
-@inline
-def hear_probe(net, qps, pair, now_ps):
-    """Begin SLEEK's recovery if the answer to a probe shows that packets sent before it do not wait, but are lost.
-
-    Args:
-        net: Nodes, links and packets of the LP (`Net`).
-        qps: Queue pairs, messages and flow records of the LP (`Qps`).
-        pair: Row of the queue pair in `qps.qp`.
-        now_ps: Current time in ps.
+        is_of_probe: Whether the answer names the packet that probes repeat.
     """
     selective, qp = qps.sel_tx[pair], qps.qp[pair]
-    # the target of the queueing delay is one base round trip where switches do not trim
-    if selective.probed_ps > 0 and now_ps - selective.probed_ps < 2 * net.const.base_rtt_ps:
-        selective.recovery_seq = qp.next_seq
-        selective.resent_seq = qp.una
-        window = net.const.window_packets if net.const.window_fixed == 1 else qps.cc[pair].window_packets
-        resend(qps, pair, max(window, 1))
-    selective.probed_ps = 0
+    if is_of_probe:
+        # the target of the queueing delay is one base round trip where switches do not trim
+        if selective.probed_ps > 0 and now_ps - selective.probed_ps < 2 * net.const.base_rtt_ps:
+            selective.recovery_seq = qp.next_seq
+            selective.resent_seq = qp.una
+            window = net.const.window_packets if net.const.window_fixed == 1 else qps.cc[pair].window_packets
+            resend(qps, pair, max(window, 1))
+        selective.probed_ps = 0
+    selective.probe_ps = 0
+    # links with credits lose nothing, and a probe would need some
+    if qp.una < qp.end_seq and net.const.queues == 0:
+        rtts = FIRST_PROBE_RTTS if qp.next_seq < qp.end_seq else TAIL_PROBE_RTTS
+        selective.probe_ps = now_ps + rtts * net.const.base_rtt_ps
+    return np.int64(selective.probe_ps if selective.probe_ps > 0 else INF)
 
 
 @inline

@@ -2,8 +2,10 @@
 
 With `[network] nic_ports = "all"` all ports of an NPU to ordinary switches are one NIC. Its queue pairs and
 acknowledgements take turns at the first of these ports, at the rate of all together, and each packet leaves by the port
-that its entropy names. It waits until that port is idle, and so do the packets behind it: a NIC stores nothing. As
-consecutive turns of an entropy rule take each port once, all are busy as long as no path is left out.
+that its entropy names. A port stores up to STORED_PACKETS full packets beside the one on the wire; a packet for a port
+with more waits, and so do the packets behind it. As consecutive turns of an entropy rule take each port once, all are
+busy as long as no path is left out. Acknowledgements take the ports by which their data came, in no such order: without
+a store each of them would wait for a packet on the wire of its port, and keep the other ports idle meanwhile.
 """
 
 import numpy as np
@@ -12,8 +14,13 @@ from nadi.pdes.core.jit import call_hook, hook, inline
 from nadi.pdes.core.packet import destination, wire_bytes
 from nadi.pdes.core.state import world_at
 from nadi.pdes.network.lane_credits import spend
-from nadi.pdes.network.link import link_psb, link_send, serialisation_ps
+from nadi.pdes.network.link import full_packet_bytes, link_psb, link_send, serialisation_ps
 from nadi.pdes.network.routing import npu_route
+
+# Not published. A port that fetches data from a GPU over PCIe needs about this much to stay busy: reads take about 1 us
+# (Neugebauer et al., "Understanding PCIe performance for end host networking", SIGCOMM 2018), and 100 Gb/s are
+# 12.5 kB in that time.
+STORED_PACKETS = 4
 
 
 @inline
@@ -119,10 +126,11 @@ def nic_send(world_address, node, link, asked_ps, now_ps, word1, word2, word3):
     out = npu_route(net, node, destination(word1), word2) if has_several else np.int64(link)
     if net.const.queues != 0:
         spend(net, out, word1, now_ps)
-    begin_ps = max(now_ps, net.tx[out].busy_ps)
-    link_send(net, out, asked_ps, begin_ps, word1, word2, word3)
+    link_send(net, out, asked_ps, max(now_ps, net.tx[out].busy_ps), word1, word2, word3)
     if not has_several:
         return np.int64(net.tx[out].busy_ps)
     nic = world.npus.nic[link]
-    nic.busy_ps = begin_ps + max(1, serialisation_ps(wire_bytes(word1), nic.ps_per_byte))
+    stored_ps = STORED_PACKETS * serialisation_ps(full_packet_bytes(net), link_psb(net, out))
+    turn_ps = max(1, serialisation_ps(wire_bytes(word1), nic.ps_per_byte))
+    nic.busy_ps = max(now_ps + turn_ps, net.tx[out].busy_ps - stored_ps)
     return np.int64(nic.busy_ps)

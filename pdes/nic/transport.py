@@ -16,21 +16,18 @@ from nadi.pdes.network.link import class_row, link_psb, share_psb
 from nadi.pdes.network.routing import npu_route, path_of
 from nadi.pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
 from nadi.pdes.nic.counting import count_posted, finish_flow, within_job
-from nadi.pdes.nic.paths import open_paths, probe_words, with_path
-from nadi.pdes.nic.port import MAX_BACKOFF, activate, arm_timer, queue_control, set_timer, take_message, wake_port
+from nadi.pdes.nic.paths import open_paths
+from nadi.pdes.nic.port import activate, arm_timer, queue_control, set_timer, take_message, wake_port
 from nadi.pdes.nic.selective import (
     FORGET,
-    LOSE_ALL,
-    NEXT_PROBE_RTTS,
     SACKED,
     SELECTED,
     ask_sender,
-    hear_probe,
-    next_probe_ps,
+    hear_answer,
     sack_base,
     time_since_sent,
 )
-from nadi.pdes.nic.several_ports import first_port, paused_classes, port_busy_ps, port_psb, send_from_port
+from nadi.pdes.nic.several_ports import first_port, port_busy_ps, port_psb, send_from_port
 
 
 @inline
@@ -41,13 +38,7 @@ def has_own_pair(net, src, connection):
 
 @inline
 def class_of_connection(net, node, connection):
-    """Return the data class of messages of a connection.
-
-    Args:
-        net: Nodes, links and packets of the LP (`Net`).
-        node: Number of the sending NPU in the LP.
-        connection: Connection of the messages (pdes.core.packet), which names their group.
-    """
+    """Return the data class of the messages of a `connection`, which names their group, from NPU `node` of `net`."""
     group = connection & ((1 << packet.CONNECTION_SHIFT) - 1)
     if group == packet.P2P:
         return np.int64(net.p2p_class[node])
@@ -424,19 +415,13 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
             if not is_extended or net.const.ack_every_bytes == 0:
                 rtt = round_trip(qps, pair, now_ps, answered, word3 & ECHO_MASK)
             elif answered >= una:
-                is_again = packet.flags(word1) & packet.FLAG_ECHO_AGAIN != 0
-                rtt = time_since_sent(qps, pair, answered, is_again, now_ps)
+                rtt = time_since_sent(qps, pair, answered, packet.flags(word1) & packet.FLAG_ECHO_AGAIN != 0, now_ps)
         update_control(
             net, qps, pair, state.CC_ACK, now_ps, fresh, np.int64(packet.flags(word1) & packet.FLAG_MARK != 0), rtt
         )
     return_to_lost(net, qps, pair, now_ps, word1, word2, named, shows_loss)
     if is_extended and net.const.sleek == 1:
-        if named == una - 1:
-            hear_probe(net, qps, pair, now_ps)
-        at_ps = next_probe_ps(net, qps, pair, now_ps)
-        qps.sel_tx[pair].probe_ps = at_ps
-        if at_ps > 0:
-            set_timer(npus, node, at_ps)
+        set_timer(npus, node, hear_answer(net, qps, pair, now_ps, named == una - 1))
     # the window may have room now
     activate(net, npus, qps, node, pair)
 
@@ -500,62 +485,3 @@ def count_resend(net, qps, pair):
     resends.trimmed_seq = una
     if resends.trimmed_times > net.const.max_resends:
         net.ctl.failed_queue_pair = pair
-
-
-@inline
-def probe_if_due(net, npus, qps, node, pair, now_ps):
-    """Send a probe of SLEEK for `pair` of NPU `node` if its time has come, and return when the next is due (ps)."""
-    selective, qp = qps.sel_tx[pair], qps.qp[pair]
-    if selective.probe_ps == 0:
-        return np.int64(state.INF)
-    if selective.probe_ps <= now_ps:
-        link = np.int64(qp.port)
-        # a data packet, which waits in queues as those that it asks about; a paused one would wait for the resume
-        has_pauses = net.hooks.shared_switches != 0
-        if not has_pauses or paused_classes(net, npus, link) & (1 << packet.data_class(qp.w1)) == 0:
-            word1, word2, word3 = probe_words(net, qp, packet.entropy(qp.w2))
-            if net.hooks.paths != 0:
-                word2 = with_path(net, pair, word2, qp.una - 1, 2, now_ps)
-            selective.probed_ps = now_ps
-            send_first(net, npus, node, link, now_ps, word1, word2, word3)
-        selective.probe_ps = now_ps + NEXT_PROBE_RTTS * net.const.base_rtt_ps
-    return selective.probe_ps
-
-
-@outline
-def on_timeout(world_address, node, now_ps):
-    """Handle at now_ps the retransmission timer of NPU `node`: queue pairs without progress go back."""
-    world = state.world_at(world_address)
-    net, npus, qps = world.net, world.npus, world.qps
-    soonest = state.INF
-    npu = npus.npu[node]
-    pair = npu.first_queue_pair
-    npu.rto_at_ps = state.INF
-    while pair >= 0:
-        qp = qps.qp[pair]
-        if qp.una < qp.next_seq:  # else nothing that it has sent is unacknowledged
-            if qp.deadline_ps <= now_ps:
-                net.count.timeouts += 1
-                qp.retries += 1
-                if qp.retries > net.const.max_retries:
-                    net.ctl.failed_queue_pair = pair
-                if net.hooks.selective_sender != 0:
-                    ask_sender(net, LOSE_ALL, pair, 0, now_ps, 0)
-                    if net.hooks.credits != 0:
-                        call_hook(
-                            net.hooks.credits, net.const.address, state.CREDIT_REQUEST, node, pair, now_ps, 0, 0, 0
-                        )
-                    qp.deadline_ps = now_ps + (net.const.rto_ps << min(np.int64(qp.retries), MAX_BACKOFF))
-                    soonest = min(soonest, qp.deadline_ps)
-                else:
-                    go_back(qps, pair)
-                update_control(net, qps, pair, state.CC_LOSS, now_ps, state.LOSS_TIMEOUT, 0, 0)
-                find_port(net, npus, qps, node, pair)
-                activate(net, npus, qps, node, pair)
-            else:
-                soonest = min(soonest, qp.deadline_ps)
-            if net.const.sleek == 1:
-                soonest = min(soonest, probe_if_due(net, npus, qps, node, pair, now_ps))
-        pair = np.int64(qp.sibling)  # all of the NPU: timeouts are rare, so no heap orders deadlines
-    if soonest < state.INF:
-        set_timer(npus, node, soonest)

@@ -18,7 +18,8 @@ from nadi.pdes.network.routing import npu_route
 from nadi.pdes.nic.port import NOT_WOKEN, queue_control, set_event, transmit, wake_port
 from nadi.pdes.nic.selective import take_complete
 from nadi.pdes.nic.several_ports import first_port
-from nadi.pdes.nic.transport import on_ack, on_data, on_timeout
+from nadi.pdes.nic.timeouts import on_timeout
+from nadi.pdes.nic.transport import on_ack, on_data
 from nadi.pdes.npu.agenda import agenda_slot, begin_slot, take_due
 from nadi.pdes.npu.ahead import prefetch_npus
 from nadi.pdes.npu.collective import advance, close_if_done, send_has_left

@@ -95,6 +95,7 @@ VALUES = {
     "network.trimmed_size": "64B",
     "network.tiers": {"leaf": {"latency": "300ns"}},
     "network.paths": 4,
+    "network.denied_paths": ["path 1"],
     "network.nic_ports": "all",
     "network.selective_repeat": True,
     "network.reorder": 1,

@@ -32,14 +32,15 @@ def agree(pair, model):
 
 @bounded(150)
 @given(
-    st.sampled_from([{}, {"target_qdelay_rtts": 0.75}, {"delay_alpha": 0.5, "gamma": 0.4}]),
+    st.sampled_from([{}, {"target_qdelay_rtts": 0.75}, {"delay_alpha": 0.5, "gamma": 0.4}, {"base_rtt_ps": 5e6}]),
     st.sampled_from([200, 100]),
     st.lists(step, max_size=80),
 )
 def test_agrees_with_the_specification(chosen, window, steps):
     pair = h.Pair("nscc", chosen, window=window)
     now = 3_000_000
-    model = Nscc(now, 1 / h.LINE_PSB, RTT, 4096, h.PACKET, window, chosen.get("target_qdelay_rtts", 1.0))
+    network_rtt = int(chosen.get("base_rtt_ps", RTT))
+    model = Nscc(now, 1 / h.LINE_PSB, network_rtt, 4096, h.PACKET, window, chosen.get("target_qdelay_rtts", 1.0))
     model.gamma, model.delay_alpha = chosen.get("gamma", 0.8), chosen.get("delay_alpha", 0.0125)
     pair.tell(s.CC_START, now)
     agree(pair, model)

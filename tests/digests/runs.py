@@ -13,6 +13,7 @@ import numpy as np
 from nadi import pdes, workload
 from nadi.configuration.sections import NetworkSection
 from nadi.et import NodeType, mem_node
+from nadi.pdes.network import detours
 from nadi.pdes.wire import TierSwitch
 from nadi.simulation.assembly import engine_inputs
 from nadi.simulation.closed_forms.costs import CollectiveCosts
@@ -34,6 +35,7 @@ LEAVES = "leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=500ns
 WIDE = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=3,rate=100Gbps,delay=500ns"
 SHARED_LEAVES = "rail-fat-tree:npus=16,gpus_per_host=4,rails=1,hosts_per_unit=2,spines=2,rate=100Gbps"
 SERVERS = "rail-fat-tree:npus=8,gpus_per_host=2,hosts_per_unit=2,spines=2"
+PLANES = "multi-plane:npus=8,planes=4,nics_per_leaf=4,spines=3,rate=400Gbps,delay=500ns"
 RAILS = "rail-optimised:npus=8,gpus_per_host=4,hosts_per_rail_leaf=1,spines=2,rate=100Gbps"
 LOSSY = {"queue_limit_bytes": 1300, "rto_ps": 9_000_000, "max_retries": 1000}
 US = 10**6
@@ -115,6 +117,7 @@ def incasts(bytes_each=60_000):
 
 PAUSING = {"buffer_bytes": 220_000, "pfc_alpha": 1.0, "ecn_kmin_bytes": 1000, "ecn_kmax_bytes": 8000}
 LANES = pdes.wire.CreditSwitch(virtual_lanes=4, lane_buffer_bytes=2500, lane_weights=(1, 20, 40, 80), high_lanes=1)
+RISING = pdes.wire.CreditSwitch(virtual_lanes=8, lane_buffer_bytes=2500)
 DROPPING = {"buffer_bytes": 12_000, "pfc": False, "pfc_alpha": 0.5}
 DROPPING |= {"ecn_kmin_bytes": 500, "ecn_kmax_bytes": 2000, "ecn_pmax": 0.5}
 CONTROLS = {
@@ -208,6 +211,24 @@ def faulty(where, at_us, until_us=None, *, fault=None, spec=LEAVES, **settings):
     program = workload.collective_program("all-to-all", graph.npus, 300_000)
     own = {"rto_ps": 20 * US, "max_retries": 1000} | settings
     return packets(graph, program, chosen(faults=faults_of(graph, links, [], detection_ps=2 * US), **own))
+
+
+def detoured(rule, *, spec="dragonfly:p=2,a=2,h=1,rate=100Gbps", switch=None, is_down=False, **settings):
+    """Each NPU sends to one of the next group, and to one of the last, perhaps while a switch of another is down."""
+    graph = build(spec)
+    # with a switch down, the last group takes no part but as that of detours
+    npus = 8 if is_down else graph.npus
+    traces = Traces(graph.npus)
+    for npu in range(npus):
+        for shift in (4, 7):
+            traces.message(npu, (npu + shift) % npus, 40_000, 0)
+    own = {"routing": detours.detours(rule), "max_retries": 1000, "rto_ps": 20 * US} | SELECTIVE | settings
+    if is_down:
+        fault = pdes.LinkFault(of_switch(graph, graph.nodes - 1), 3 * US, 9 * US, down=True)
+        own["faults"] = faults_of(graph, [fault], [], detection_ps=2 * US)
+    if switch:
+        own["switch"] = pdes.SharedBuffer(**(PAUSING | switch))
+    return packets(graph, traces.program(), chosen(**own))
 
 
 def optical(name, **more):
@@ -541,6 +562,7 @@ def runs():
         "ties in LPs of one node": partial(divided, "ties", "each node alone"),
         "RoCE in three LPs": partial(divided, "roce"),
         "credits in three LPs": partial(divided, "credits_of_lanes"),
+        "detours in three LPs": partial(divided, "detoured"),
         "jobs": sharing,
         "jobs in three LPs": partial(sharing, parts=3),
         "jobs, whole": partial(whole, "analytical", jobs_of, RAILS),
@@ -574,6 +596,10 @@ def runs():
         ),
         "strict classes": partial(switched, p2p_class=1, queue_samples=64, logged_pauses=50),
         "weighted classes": partial(switched, switch={"class_weights": (1, 3)}, p2p_class=1),
+        **{f"detours, {rule}": partial(detoured, rule) for rule in detours.names()},
+        "detours, trimmed": partial(detoured, "valiant", switch=DROPPING | {"trimming": True}),
+        "detours with credits": partial(detoured, "par", spec="slim-fly:q=3,p=1", credits=RISING, p2p_class=4),
+        "detours, a switch down": partial(detoured, "ugal-l", is_down=True, credits=RISING),
         "strict and weighted classes": partial(switched, switch={"class_weights": (3, 1, 1, 1, 1, 0)}, p2p_class=5),
         "deficits of three classes": partial(
             switched, switch={"discipline": pdes.disciplines.discipline("ets"), "class_weights": (1, 1, 2)}, p2p_class=2
@@ -638,8 +664,21 @@ def runs():
         "shared buffer, cut through": partial(switched, cut_through=True, p2p_class=1, queue_samples=16),
         "flits in NVSwitches": partial(algorithm, "nccl:algo=tree,channels=2", spec=RAILS, nvlink_framing=True),
     }
+    for rule in set(pdes.wire.entropy.names()) - {"fixed"}:
+        found[f"entropy {rule}, four ports"] = partial(
+            controlled,
+            "nscc",
+            DROPPING | {"trimming": True, "ecn_kmin_bytes": 1000, "ecn_kmax_bytes": 4000},
+            build(PLANES),
+            entropy=pdes.wire.entropy.entropy_rule(rule),
+            paths=16,
+            nic_ports="all",
+            load_balancing=pdes.balancing.balancing("entropy"),
+            delivery="rud",
+            **RESENT,
+        )
     for rule in pdes.balancing.names():
-        out_of_order = UNORDERED if rule in {"spray", "adaptive"} else {}
+        out_of_order = UNORDERED if rule in {"spray", "adaptive", "grades"} else {}
         found[f"{rule}, output queues"] = partial(balanced, rule, **out_of_order)
         found[f"{rule}, shared buffers"] = partial(balanced, rule, shared=True, **out_of_order)
     for rule in ("adaptive", "flowlet"):

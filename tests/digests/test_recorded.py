@@ -32,6 +32,7 @@ def test_nothing_else_is_recorded():
         ("credits in three LPs", "matrix, credits_of_lanes"),
         ("asked in two processes", "matrix, asked"),
         ("sprayed in two processes", "matrix, sprayed"),
+        ("detours in three LPs", "matrix, detoured"),
     ],
 )
 def test_a_divided_run_was_recorded_as_the_undivided_one(divided, alone):

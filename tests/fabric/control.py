@@ -16,7 +16,7 @@ from nadi.pdes.nic.congestion import FACTOR, Control, parameter
 SLOWEST = 40.0
 
 
-class SenselessParameters(ControlParameters, words=16):
+class SenselessParameters(ControlParameters, words=24):
     pace = parameter(1.0, FACTOR, "ps per byte at the start, in those of the port")
 
 

@@ -75,7 +75,7 @@ class Egress:
 
     @property
     def waiting(self):
-        return [sum(packet.size for packet, _, _ in queue) for queue in self.data]
+        return [sum(packet.size for packet, _, _, _ in queue) for queue in self.data]
 
 
 class Input:
@@ -100,9 +100,10 @@ class Switch:
             egress.control.append((packet, self.sim.now))
             self.serve(egress)
             return
-        arrived = self.into[came_over.number]
-        arrived.held[packet.cls] += self.sim.units(packet)
-        egress.data[packet.cls].append((packet, arrived, self.sim.now))
+        arrived, came_in = self.into[came_over.number], packet.cls
+        arrived.held[came_in] += self.sim.units(packet)
+        packet.cls = self.sim.lane_after(came_over, came_in)
+        egress.data[packet.cls].append((packet, arrived, came_in, self.sim.now))
         if egress.is_sending or egress.link.paused[packet.cls]:
             egress.link.most_waiting = max(egress.link.most_waiting, sum(egress.waiting))
         else:
@@ -130,25 +131,26 @@ class Switch:
         self.check()
 
     def leave(self, egress, lane, counted=0):
-        packet, arrived, since = egress.data[lane].popleft()
+        packet, arrived, came_in, since = egress.data[lane].popleft()
         if counted:
             egress.arbiter.count(lane, counted, egress.ready())
         self.begin(egress, packet, since)
         units = self.sim.units(packet)
-        arrived.held[lane] -= units
-        arrived.owed[lane] += units
-        if arrived.held[lane] == 0 or arrived.owed[lane] * self.sim.rules.credit_unit_bytes >= self.sim.least_returned:
+        arrived.held[came_in] -= units
+        arrived.owed[came_in] += units
+        owed_bytes = arrived.owed[came_in] * self.sim.rules.credit_unit_bytes
+        if arrived.held[came_in] == 0 or owed_bytes >= self.sim.least_returned:
             back = self.out[arrived.link.number ^ 1]
-            back.frames.append((self.sim.frame(back.link, lane, arrived.owed[lane]), self.sim.now))
-            arrived.owed[lane] = 0
+            back.frames.append((self.sim.frame(back.link, came_in, arrived.owed[came_in]), self.sim.now))
+            arrived.owed[came_in] = 0
             self.serve(back)
 
     def check(self):
         lies = {(number, c): 0 for number in self.into for c in range(LANES)}
         for egress in self.out.values():
             for c in range(LANES):
-                for packet, arrived, _ in egress.data[c]:
-                    lies[arrived.link.number, c] += self.sim.units(packet)
+                for packet, arrived, came_in, _ in egress.data[c]:
+                    lies[arrived.link.number, came_in] += self.sim.units(packet)
         for (number, c), units in lies.items():
             arrived = self.into[number]
             assert arrived.held[c] == units
@@ -193,6 +195,16 @@ class Simulator(naive.Simulator):
             room = self.rules.lane_buffer_bytes or self.automatic_bytes(link)
             assert link.free == [room // self.rules.credit_unit_bytes] * LANES
         return self
+
+    def lane_after(self, link, lane):
+        """The next lane after a link between groups, or down to NPUs, unless it is the last of its messages."""
+        groups = [int(self.graph.group[end]) for end in (link.src, link.dst)]
+        has_npus = [
+            any(other.src == end and other.dst < len(self.npus) for other in self.links) for end in (link.src, link.dst)
+        ]
+        rises = min(groups) >= 0 and (groups[0] != groups[1] or has_npus == [False, True])
+        is_last = lane in {self.settings.p2p_class - 1, self.rules.virtual_lanes - 1}
+        return lane + (rises and not is_last)
 
     def units(self, packet):
         return math.ceil(packet.size / self.rules.credit_unit_bytes)

@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 
 from nadi.pdes import LinkFault, RunError, build_world, run
 from nadi.simulation.network_settings import circular_waits
+from nadi.topologies import build
 from nadi.workload import CollectiveSettings
 from tests.budgets import bounded
 from tests.fabric.cases import Flows, Network, Scenario, credit_scenarios, scenarios, settings_of, star
@@ -53,6 +54,22 @@ def test_fixed_runs_agree_on_any_partition(name):
     for lps in (2, 3):
         owner = owners(graph, lps, chosen.seed)
         assert same(found.results, run(build_world(graph, program, chosen, owner))) == []
+
+
+@pytest.mark.parametrize("spec", ["dragonfly:p=1,a=2,h=1", "dragonfly-plus:p=1,leaves=2", "slim-fly:q=3,p=1"])
+@pytest.mark.parametrize("p2p_class", [0, 1])
+def test_lanes_rise_on_the_way(spec, p2p_class):
+    graph = build(spec)
+    npus = range(graph.npus)
+    posted = Flows(tuple((npu, (npu * 3 + shift) % graph.npus, 9000, 0) for shift in (1, 2) for npu in npus))
+    posted = posted._replace(messages=tuple(each for each in posted.messages if each[0] != each[1]))
+    rules = {"virtual_lanes": 4, "lane_buffer_bytes": 1100, "credit_unit_bytes": 64}
+    chosen = settings_of(rules, **BASE | {"p2p_class": p2p_class})
+    program = posted.program(graph.npus)
+    found = check(graph, program, chosen)
+    assert found.results.links["paused_ps"].max() > 0
+    for lps in (2, 3):
+        assert same(found.results, run(build_world(graph, program, chosen, owners(graph, lps, 5)))) == []
 
 
 # What credits must show

@@ -1,11 +1,19 @@
 """Routing that is not minimal: saturation of dragonflies in closed form, lengths of paths, equal divided runs."""
 
+import re
+from functools import cache
+
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from nadi import pdes
+from nadi.errors import ConfigError
 from nadi.pdes.network import detours
+from nadi.pdes.wire import CreditSwitch
+from nadi.simulation.network_settings import circular_waits
 from nadi.topologies import build
+from tests.budgets import bounded
 from tests.fabric.scenarios import buffer_of, messages, program
 
 SPEC = "dragonfly:p=2,a=4,h=2,rate=100Gbps,switch_latency=100ns"  # 9 groups of 8 NPUs and 8 global cables
@@ -51,6 +59,19 @@ def test_adversarial_traffic_saturates_as_in_closed_form(rule, saturation):
 
 
 @pytest.mark.parametrize("rule", ["ugal-l", "par"])
+def test_with_credits_full_buffers_tell_the_source_of_full_links(rule):
+    # Where the switches of a group hold what the link to the next group does not take, the queues of its other switches
+    # grow, too, and these send the rest on detours: as with global knowledge up to 1/2 (Kim et al., figure 8), and here
+    # up to (8 + 1) / 16, as one of a group's 8 links carries packets on shortest paths, which cross one link, not two.
+    graph = build(SPEC)
+    lanes = {"credits": CreditSwitch(virtual_lanes=fewest_lanes(SPEC, rule))}
+    below = results(graph, adversarial(graph), rule, p2p_share=0.97 / 2, **lanes)
+    assert mean_share(graph, below) == pytest.approx(0.97 / 2, rel=0.02)
+    above = results(graph, adversarial(graph), rule, p2p_share=0.6, **lanes)
+    assert 0.5 < mean_share(graph, above) < 1.03 * 9 / 16
+
+
+@pytest.mark.parametrize("rule", ["ugal-l-again", "par"])
 def test_adaptive_rules_take_detours_only_where_they_help(rule):
     graph = build(SPEC)
     one_global_hop = results(graph, messages(np.array([0]), np.array([8]), 1 << 20), rule)
@@ -74,22 +95,83 @@ def test_no_packet_crosses_more_than_two_links_between_groups(rule):
         assert crossed / data == pytest.approx(2 - 1 / 8, rel=0.01)
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["output queues", "shared buffers"])
+@pytest.mark.parametrize("switch", ["output queues", "shared buffers", "credits"])
 @pytest.mark.parametrize("spec", [SPEC, "leaf-spine:leaves=4,hosts_per_leaf=3,spines=2,rate=100Gbps"])
 @pytest.mark.parametrize("rule", RULES)
-def test_any_division_of_the_fabric_gives_the_same_answer(rule, spec, shared):
+def test_any_division_of_the_fabric_gives_the_same_answer(rule, spec, switch):
     graph = build(spec)
     npu = np.arange(graph.npus)
     sent = messages(npu, (npu * 5 + 7) % graph.npus, 60_000)
     sent = sent._replace(**{name: getattr(sent, name)[sent.src != sent.dst] for name in sent._fields})
     # without pauses, which would wait for each other in a circle here (tests/topologies/test_deadlock.py)
     lossy = {"switch": buffer_of(graph, 80_000, pfc=False, trimming=True), "rto_ps": 10**9, "max_retries": 1000}
-    settings = lossy if shared else {}
+    with_credits = {"credits": CreditSwitch(virtual_lanes=5, lane_buffer_bytes=9000)}
+    settings = {"output queues": {}, "shared buffers": lossy, "credits": with_credits}[switch]
     whole = results(graph, sent, rule, **settings)
     owner = np.arange(graph.nodes) * 7 % 3
     divided = results(graph, sent, rule, owner=owner, threads=2, **settings)
     assert divided.digest == whole.digest
     assert divided.links["tx_bytes"].tolist() == whole.links["tx_bytes"].tolist()
+
+
+LOSSLESS = [
+    "dragonfly:p=1,a=2,h=1",
+    "dragonfly:p=2,a=3,h=1",
+    "dragonfly-plus:p=2,leaves=2",
+    "slim-fly:q=3,p=1",
+    "hyperx:sizes=3x3,p=1",
+    "leaf-spine:leaves=4,hosts_per_leaf=2,spines=2",
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("rule", ["minimal", *RULES])
+@pytest.mark.parametrize("spec", LOSSLESS)
+@bounded(1250)
+@given(data=st.data())
+def test_random_loads_never_stall(spec, rule, data):
+    """10,000 loads of each kind of fabric in 8 variants, with the fewest lanes that the check of circles accepts."""
+    graph = build(spec)
+    lanes = fewest_lanes(spec, rule)
+    npu = st.integers(0, graph.npus - 1)
+    sizes = st.sampled_from([500, 4096, 20_000, 60_000])
+    sent = data.draw(st.lists(st.tuples(npu, npu, sizes), min_size=graph.npus, max_size=4 * graph.npus))
+    src, dst, size = np.array([each for each in sent if each[0] != each[1]] or [(0, 1, 500)]).T
+    rules = CreditSwitch(virtual_lanes=lanes, lane_buffer_bytes=data.draw(st.sampled_from([4288, 9000])))
+    found = results(graph, messages(src, dst, size), rule, seed=data.draw(st.integers(0, 99)), credits=rules)
+    assert found.counters["dropped_packets"] == 0
+
+
+@cache
+def fewest_lanes(spec, rule):
+    """The number of lanes that the refusal of fewer names."""
+    graph = build(spec)
+    chosen = pdes.Settings(routing=detours.detours(rule), credits=CreditSwitch(virtual_lanes=1))
+    try:
+        assert circular_waits(graph, chosen) == []
+    except ConfigError as refusal:
+        return int(re.search(r"expected (\d) or more", str(refusal))[1])
+    return 1
+
+
+def test_too_few_lanes_are_refused_and_would_stop_the_run():
+    graph = build(SPEC)
+    one, two, three = (CreditSwitch(virtual_lanes=lanes, lane_buffer_bytes=9000) for lanes in (1, 2, 3))
+    valiant = detours.detours("valiant")
+    refused = (
+        r"virtual_lanes: with 1, packets may wait in a circle: router \d+ -> router .*; expected 2 or more$",
+        r"virtual_lanes: with 2, packets may wait in a circle: router \d+ -> router .*; expected 3 or more$",
+    )
+    with pytest.raises(ConfigError, match=refused[0]):
+        circular_waits(graph, pdes.Settings(credits=one))
+    with pytest.raises(ConfigError, match=refused[1]):
+        circular_waits(graph, pdes.Settings(credits=two, routing=valiant))
+    with pytest.raises(ConfigError, match=r"with 1, .* or more, as many for collectives and for point-to-point"):
+        circular_waits(graph, pdes.Settings(credits=three, routing=valiant, p2p_class=1))
+    assert circular_waits(graph, pdes.Settings(credits=three, routing=valiant)) == []
+    with pytest.raises(pdes.RunError, match="deadlock: every link"):
+        results(graph, adversarial(graph, 1 << 18), "minimal", credits=one)
+    assert results(graph, adversarial(graph, 1 << 18), "minimal", credits=two).counters["dropped_packets"] == 0
 
 
 def test_what_cannot_take_detours_is_refused():

@@ -273,6 +273,22 @@ def test_adaptive_gives_a_slow_link_what_it_can_carry(switch):
     assert took_ps["spray"] > 0.98 * all_bits / 100e9 * 1e12
 
 
+@SWITCHES
+def test_grades_keep_off_a_slow_link_while_queues_are_short(switch):
+    """Four NPUs send 75 Gb/s each over three uplinks of 100 Gb/s and one of 25, which hashes would give 75."""
+    graph = topologies.build("leaf-spine:leaves=2,hosts_per_leaf=4,spines=4,rate=100Gbps,delay=500ns")
+    slow = [LinkFault(cable(graph, 8, 10), 0, rate_bps=25 * 10**9)]
+    size, took_ps = 8 * MIB, {}
+    for rule in ("spray", "grades"):
+        sent = sc.messages(range(4), range(4, 8), size)
+        chosen = {"window_bytes": 1_000_000, "rto_ps": 10 * sc.MS, "p2p_share": 0.75} | REORDERS
+        results, _ = sc.simulate(graph, sent, balance=rule, switch=switch, faults=faults_of(graph, slow), **chosen)
+        took_ps[rule] = results.finish_time_ps
+    bits = size / sc.MTU * (sc.MTU + sc.HEADER) * 8
+    assert took_ps["grades"] == pytest.approx(bits / 75e9 * 1e12, rel=0.02)
+    assert took_ps["spray"] > 0.98 * bits / 25e9 * 1e12
+
+
 DEADLOCK_SIZE = 2_000_000
 
 

@@ -96,7 +96,8 @@ _VALUES = {
         "flowlet_gap": ["5us"],
         "entropy": [name for name in wire.entropy.names() if name != "fixed"],
         "paths": [4],
-        "nic_ports": ["all"],
+        "denied_paths": [["path 1"]],
+        "nic_ports": ["all", "first", "hash"],
         "selective_repeat": [True, False],
         "reorder": [8],
         "delivery": ["rud", "rod"],
@@ -169,6 +170,7 @@ ALWAYS = {
     "network.fidelity": _VALUES["network"]["fidelity"],
     FABRIC: [
         "switch:npus=8,rate=100Gbps",
+        "dragonfly:p=2,a=2,h=1,groups=2,rate=100Gbps",
         "ring:npus=8,rate=100Gbps",
         "torus:sizes=4x2,rate=100Gbps",
         "leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps",

@@ -7,8 +7,8 @@ import numpy as np
 
 from nadi import partition
 from nadi.et import read_groups
-from nadi.pdes import Settings, SharedBuffer, build_world, fidelity, run
-from nadi.pdes.network import balancing
+from nadi.pdes import LinkFault, Settings, SharedBuffer, build_world, fidelity, run
+from nadi.pdes.network import balancing, detours
 from nadi.pdes.nic import congestion
 from nadi.pdes.parallel import Layout, Processes, run_divided
 from nadi.pdes.wire import CreditSwitch
@@ -24,6 +24,7 @@ from nadi.workload import (
     pairs_program,
 )
 from nadi.workload.program.jobs import switches_of
+from tests.failures.common import faults_of
 from tests.needs import SHARED
 from tests.optical.common import HELD, optical_fabric
 from tests.parallel.fingerprint import fingerprint
@@ -178,6 +179,28 @@ def credits_of_lanes():
     case = roce()
     rules = CreditSwitch(virtual_lanes=4, lane_buffer_bytes=2500, lane_weights=(1, 20, 40, 80), high_lanes=1)
     return case._replace(settings=settings(credits=rules, p2p_class=3, window_bytes=24_000))
+
+
+def detoured():
+    """A dragonfly whose groups send to the next: detours over lanes with credits that rise, and a link that is down."""
+    graph = build("dragonfly:p=2,a=2,h=1,rate=100Gbps,delay=50ns,global_delay=500ns")
+    traces = Traces(graph.npus)
+    for npu in range(graph.npus):
+        traces.message(npu, (npu + 4) % graph.npus, 60_000, 0)
+        traces.message(npu, (npu + 7) % graph.npus, 9_000, 1)
+    between = np.flatnonzero((graph.link_src >= graph.npus) & (graph.link_dst >= graph.npus))
+    cable = (int(between[-2]), int(between[-1]))
+    chosen = settings(
+        routing=detours.detours("ugal-l-again"),
+        credits=CreditSwitch(virtual_lanes=5, lane_buffer_bytes=2500),
+        faults=faults_of(graph, [LinkFault(cable, 2_000_000, 9_000_000, down=True)], detection_ps=500_000),
+        selective_repeat=True,
+        reorder_packets=100,
+        rto_ps=20_000_000,
+        max_retries=100,
+        window_bytes=24_000,
+    )
+    return Case(graph, traces.program(), chosen, {})
 
 
 def sprayed():
@@ -410,6 +433,7 @@ CASES = {
         contended,
         one_at_a_time,
         ends,
+        detoured,
         rotor,
         epochs,
     )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st, target
 
+import nadi
 from nadi.pdes import Faults, LinkFault, NpuFault, build_world, run
 from nadi.pdes.network.balancing import balancing
 from nadi.pdes.parallel import Layout, Processes, StoppedError, run_divided
@@ -116,6 +117,35 @@ def test_micro_batches_on_planes(network):
     """Turns of paths, penalties, windows and delays begin anew after a pause, so each micro-batch is like the first."""
     found = both(*on_leaves(pipeline(24), PLANES), settings_with(**MRC | network))
     assert 15 <= found.reuse["repeated_periods"] <= 24
+
+
+MODEL = """layers = 4
+hidden = 4096
+heads = 32
+vocab = 50257
+sequence = 2048
+global_batch = 1024
+"""
+
+
+@pytest.mark.full
+def test_a_step_on_planes(tmp_path):
+    """Messages between stages come beside all-reduces over NVLink, now and then in the same picosecond."""
+    (tmp_path / "model.toml").write_text(MODEL, "utf-8")
+    spec = "multi-plane:npus=16,planes=8,nics_per_leaf=8,gpus_per_host=8,accelerator=h100,nvlink_rate=3600Gbps"
+    digests = set()
+    for engine in ({}, {"workers": 2}, {"reuse": "off"}):
+        run = nadi.simulate(
+            topology={"spec": spec},
+            workload={"model": str(tmp_path / "model.toml"), "plan": "tp8,pp2,mb1,gb12"},
+            network=MRC | {"paths": 256, "delivery": "rud", "rto": "262us"},
+            system={"tick": "1us"},
+            compute={"gpu": "h100"},
+            engine=engine,
+        )
+        digests.add(run.summary["digest"])
+        assert engine.get("reuse") or run.summary["reuse"]["repeated_periods"] > 0
+    assert len(digests) == 1
 
 
 def oversubscribed(**network):

@@ -32,22 +32,29 @@ def test_a_ring_with_one_class_has_one():
     assert dependency_cycle(build("ring:npus=3")) is None, "each path is one link"
 
 
-@pytest.mark.parametrize(("detours", "classes"), [(False, 2), (True, 3)])
-def test_dragonflies_need_a_class_for_each_group_of_a_path(detours, classes):
-    graph = build("dragonfly:p=2,a=4,h=2")
-    # as published: 2 virtual channels for shortest paths, 3 for detours (Kim et al., ISCA 2008, section 4.3)
-    cycle = dependency_cycle(graph, detours=detours, classes=classes - 1)
-    assert cycle is not None
-    assert _closed(graph, cycle)
-    assert dependency_cycle(graph, detours=detours, classes=classes) is None
+# As published: a dragonfly needs 2 virtual channels for shortest paths, 3 for detours (Kim et al., ISCA 2008, section
+# 4.3), and one more where a switch on the way decides again (Jiang et al., ISCA 2009, section 3.3); a slim fly 2 and 4,
+# as many as links of a path (Besta and Hoefler, SC 2014, section IV-D).
+NEEDED = {
+    "dragonfly:p=2,a=4,h=2": (2, 3, 4, 5),
+    "dragonfly-plus:p=2,leaves=2": (1, 3, 4, 4),
+    "slim-fly:q=3,p=2": (2, 4, 4, 4),
+    "hyperx:sizes=3x3,p=2": (2, 4, 4, 4),
+    "fat-tree:k=4": (1, 2, 3, 3),
+    "leaf-spine:leaves=4,hosts_per_leaf=2,spines=2": (1, 2, 3, 3),
+}
 
 
-def test_detours_over_leaves_need_a_second_class():
-    graph = build("leaf-spine:leaves=4,hosts_per_leaf=2,spines=2")
-    cycle = dependency_cycle(graph, detours=True)
-    assert cycle is not None
-    assert _closed(graph, cycle)
-    assert dependency_cycle(graph, detours=True, classes=2) is None
+@pytest.mark.parametrize("spec", NEEDED)
+@pytest.mark.parametrize("kind", range(4), ids=["minimal", "detours", "changes", "two changes"])
+def test_a_class_for_each_rise_breaks_all_circles(spec, kind):
+    graph = build(spec)
+    rule = {"detours": kind > 0, "changes": max(kind - 1, 0)}
+    for classes in range(1, NEEDED[spec][kind]):
+        cycle = dependency_cycle(graph, classes=classes, **rule)
+        assert cycle is not None
+        assert _closed(graph, cycle)
+    assert dependency_cycle(graph, classes=NEEDED[spec][kind], **rule) is None
 
 
 @pytest.mark.parametrize("spec", [spec for spec in SMALL if not spec.startswith("switch")])

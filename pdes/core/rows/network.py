@@ -52,7 +52,7 @@ class LinkClass(Row):
     kmax_bytes = word("bytes", "queue from which every packet is marked")
     pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
     special = word(
-        "flags", "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE, CIRCUIT (core/state.py)"
+        "flags", "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE, CIRCUIT, RISES (core/state.py)"
     )
 
 
@@ -153,15 +153,6 @@ class SwitchBuffer(Row, words=8):
     alpha_1024ths = word("ratio", "factor of its dynamic thresholds")
     resume_offset_bytes = word("bytes", "bytes below the threshold at which a pause ends", bits=32)
     trimmed_a_turn = word("count", "trimmed packets that a port sends per data packet while both wait", bits=32)
-
-
-class ClassMarks(Row, words=4):
-    """Marking thresholds of a data class, at 25 Gb/s, where they differ by class."""
-
-    kmin_bytes = word("bytes", "queue of the class above which packets are marked with some probability")
-    kmax_bytes = word("bytes", "queue from which every packet is marked")
-    pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
-    is_own = word("flag", "the class has thresholds of its own; others have those of the link")
 
 
 class PortTies(Row, words=2):
@@ -389,15 +380,8 @@ class Selective(Row, words=48):
     highest = word("sequence", "highest packet that has arrived; at a receiver that coalesces acknowledgements, too")
     checked = word("sequence", "sender: first packet not yet checked for loss")
     head_message = word("message", "receiver: list of messages whose last packet is here, by number, -1 none")
-    unanswered_bytes = word(
-        "bytes", "receiver: data since its last acknowledgement, where these are coalesced", bits=32, rest="same"
-    )
-    wants_answer = word(
-        "flag",
-        "receiver: an acknowledgement is wanted once all packets up to the highest have arrived",
-        bits=32,
-        rest="same",
-    )
+    unanswered_bytes = word("bytes", "receiver: data since its last coalesced acknowledgement", bits=32, rest="same")
+    wants_answer = word("flag", "receiver: to acknowledge once nothing is missing", bits=32, rest="same")
     seen_packets = word("count", "sender: number of packets after `una` that have arrived")
     recovery_seq = word("sequence", "sender: SLEEK's recovery ends when all packets before this one have arrived")
     resent_seq = word("sequence", "sender: first packet that SLEEK's recovery has not sent again")

@@ -102,7 +102,7 @@ class Counters(
 
 class Constants(
     Row,
-    words=96,
+    words=176,
 ):
     """Constants of a run."""
 
@@ -200,10 +200,25 @@ class Constants(
     return_units = word("count", "credits that return together while a lane's buffer is not empty")
     credit_frame_bytes = word("bytes", "size of a frame that returns credits on the wire")
     high_lanes = word("flags", "virtual lanes of high priority")
+    rising_lanes = word("flags", "virtual lanes that packets may leave for the next one on their way")
     high_limit_bytes = word("bytes", "bytes of high priority after which waiting low priority has a turn")
+    port_rule = word("code", "choice of one port of several for a queue pair: place in PORT_RULES")
+    denies = word("flag", "senders may not use some planes, spines or paths")
+    planes = word("count", "ports of a NIC over which packets spread")
+    uplinks = word("count", "links of a leaf to other switches")
+    denied = word("flags", "denied spines: 256 bits per plane, 32 a word; then 256 of denied paths", many=72)
 
 
-class ControlParameters(Row, words=16):
+class ClassMarks(Row, words=4):
+    """Marking thresholds of a data class, at 25 Gb/s, where they differ by class."""
+
+    kmin_bytes = word("bytes", "queue of the class above which packets are marked with some probability")
+    kmax_bytes = word("bytes", "queue from which every packet is marked")
+    pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
+    is_own = word("flag", "the class has thresholds of its own; others have those of the link")
+
+
+class ControlParameters(Row, words=24):
     """Parameters of the run's congestion control; each file of pdes/nic/congestion declares its own."""
 
 

@@ -1,9 +1,11 @@
 """Routing that is not minimal: packets that go to their destination by way of another group. One file per rule.
 
 `inputs.plug_ins` finds the files. A file holds TITLE and a hook `route(world_address, node, record, now_ps)` that
-returns the cell (port set) of a switch for a packet in a record, and keeps the packet's state in its word 2. What rules
-share is in `state.py`. A rule may only use the switch's own state and past, and what the packet carries, so that its
-choices are the same on any partition. Minimal routing, the default, is in pdes/network/routing.py.
+returns the cell (port set) of a switch for a packet in a record, and keeps the packet's state in its word 2; and
+CHANGES, how often switches of the source's group behind the first one may change its path, where they raise the
+packet's virtual lane (topologies/deadlock.py); 0 if not given. What rules share is in `state.py`. A rule may only use
+the switch's own state and past, and what the packet carries, so that its choices are the same on any partition. Minimal
+routing, the default, is in pdes/network/routing.py.
 """
 
 from collections.abc import Callable
@@ -19,6 +21,7 @@ class Detours:
 
     name: str
     route: Callable | None  # hook that chooses the port set, None for minimal routing
+    changes: int = 0  # most times that switches behind the first one change the path of a packet
 
     @property
     def reorders(self) -> bool:
@@ -37,4 +40,7 @@ def names() -> list[str]:
 
 def detours(name: str) -> Detours:
     """Return the rule of a name or file; RunError if it is unknown or wrong."""
-    return MINIMAL if name == MINIMAL.name else Detours(name, module_of(KIND, name, "route", parameters=4).route)
+    if name == MINIMAL.name:
+        return MINIMAL
+    module = module_of(KIND, name, "route", parameters=4)
+    return Detours(name, module.route, getattr(module, "CHANGES", 0))

@@ -17,8 +17,10 @@ from nadi.pdes.network.detours.state import (
     near_column,
     prefers_minimal,
 )
+from nadi.pdes.network.lane_credits import raised
 
 TITLE = "as ugal-l, but packets on a detour stay on it"
+CHANGES = 1
 
 
 @hook
@@ -44,4 +46,6 @@ def route(world_address, node, record, now_ps):
             column = near_column(net, routes, node, now_ps)
         if column >= 0 and not prefers_minimal(net, routes, node, word1, word2, column, now_ps):
             word2 = on_detour(word2, column)
+            if not is_home_of(net, routes, node, source(word1)):
+                packet.w1 = raised(net, word1)
     return go_on(net, routes, node, record, word1, word2)

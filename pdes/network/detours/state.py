@@ -6,8 +6,9 @@ home's group, and then goes on by shortest paths. If source and destination are 
 switch of that group.
 
 Word 2 of a packet has this state. Bit 63 is 0: nothing is decided, and bits 48 to 62 are the entropy of the path, as
-everywhere. Bit 63 is 1: bit 62 says that only shortest paths are left, and bits 48 to 61 are the column of the home,
-whose hash then chooses among equal links. Acknowledgements begin without a decision (`pdes/nic/transport.py`).
+everywhere. Bit 63 is 1: bit 62 says that only shortest paths are left, bit 61 that no switch decides again, and bits 48
+to 60 are the column of the home, whose hash then chooses among equal links. Acknowledgements begin without a decision
+(`pdes/nic/transport.py`).
 """
 
 import numpy as np
@@ -17,6 +18,7 @@ from nadi.pdes.core.jit import inline
 from nadi.pdes.core.packet import DIRECT, FLAG_ACK, destination, detour_column, flags, is_on_detour, source
 from nadi.pdes.network.balancing.adaptive import work_left
 from nadi.pdes.network.batch import count_choice
+from nadi.pdes.network.lane_credits import raised
 from nadi.pdes.network.link import full_packet_bytes, link_psb, serialisation_ps
 from nadi.pdes.network.routing import cell_to, choose, switch_cell_to
 from nadi.pdes.network.shared_switch import bring_up_for
@@ -70,11 +72,34 @@ def is_beside(net, routes, node, npu):
         npu: Number of the NPU in the fabric.
     """
     found = False
-    if routes.own_homes[2 * node + 1] - routes.own_homes[2 * node] == 1:
+    if is_alone(routes, node):
         for i in range(net.const.homes):
             home = routes.home[npu * net.const.homes + i]
             found |= home >= 0 and routes.switch_hops[routes.switch_row[node] + home] == 1
     return found
+
+
+@inline
+def is_alone(routes, node):
+    """Return whether a switch is a group of its own.
+
+    Args:
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+    """
+    return routes.own_homes[4 * node + 1] - routes.own_homes[4 * node] == 1
+
+
+@inline
+def is_at_home(routes, node, word2):
+    """Return whether a switch is the home of a packet's detour.
+
+    Args:
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        word2: Word 2 of a packet on a detour.
+    """
+    return np.int64(detour_column(word2)) == routes.node[node].column
 
 
 @inline
@@ -122,15 +147,15 @@ def any_column(net, routes, node, word1, now_ps):
         word1: Word 1 of the packet (pdes/core/packet.py).
         now_ps: Current time in ps.
     """
-    first = np.int64(routes.own_homes[2 * node])
-    last = np.int64(routes.own_homes[2 * node + 1])
-    if is_of_npu(net, routes, node, destination(word1)):
-        return np.int64(routes.detour[first + draw(net, routes, node, last - first, now_ps)])
-    others = routes.detour.shape[0] - (last - first)
-    if others == 0:
-        return np.int64(-1)
     # homes are in the order of their groups, so that those of the own group are one stretch
-    which = draw(net, routes, node, others, now_ps)
+    first, last = np.int64(routes.own_homes[4 * node]), np.int64(routes.own_homes[4 * node + 1])
+    begin, end = np.int64(routes.own_homes[4 * node + 2]), np.int64(routes.own_homes[4 * node + 3])
+    if last > first and is_of_npu(net, routes, node, destination(word1)):
+        return np.int64(routes.detour[first + draw(net, routes, node, last - first, now_ps)])
+    others = end - begin - (last - first)
+    if others <= 0:
+        return np.int64(-1)
+    which = begin + draw(net, routes, node, others, now_ps)
     if which >= first:
         which += last - first
     return np.int64(routes.detour[which])
@@ -250,10 +275,12 @@ def go_on(net, routes, node, record, word1, word2):
     """
     if is_on_detour(word2):
         column = np.int64(detour_column(word2))
-        if column == routes.node[node].column or (
+        if is_at_home(routes, node, word2) or (
             routes.column_group[column] == routes.group[node] and not is_of_npu(net, routes, node, source(word1))
         ):
             word2 |= DIRECT
+            # what waits on the way to a home does not wait for what comes from there
+            net.record[record].w1 = raised(net, word1)
         else:
             net.record[record].w2 = word2
             return np.int64(cell_to(routes, node, column))

@@ -52,7 +52,7 @@ SIGNALS = ("ecn", "cnp")
 BYTES_OR_0 = Allowed(1.0, 2.0**50, special=0.0)
 
 
-class DcqcnParameters(ControlParameters, words=16):
+class DcqcnParameters(ControlParameters, words=24):
     """Parameters of DCQCN."""
 
     rate_ai_bps = parameter(5e6, STEP_BPS, "R_AI at 25 Gb/s, scaled with the line rate (HPCC's ns-3)")

@@ -31,7 +31,7 @@ TITLE = "DCTCP (Alizadeh et al., SIGCOMM 2010)"
 SIGNALS = ("ecn",)
 
 
-class DctcpParameters(ControlParameters, words=16):
+class DctcpParameters(ControlParameters, words=24):
     """Parameters of DCTCP."""
 
     g = parameter(1 / 16, SHARE, "weight of the newest share in alpha (paper)", {"EWMA_GAIN": 1.0})

@@ -38,7 +38,7 @@ FLOWS = Allowed(1.0, 1e9)
 RATE_OR_0_BPS = Allowed(1e6, 1e15, special=0.0)
 
 
-class HpccParameters(ControlParameters, words=16):
+class HpccParameters(ControlParameters, words=24):
     """Parameters of HPCC."""
 
     eta = parameter(0.95, UTILISATION, "target utilisation (section 5.1)", {"U_TARGET": 1.0})

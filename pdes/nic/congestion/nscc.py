@@ -16,8 +16,9 @@ delay is a moving one, with weight delay_alpha for each acknowledgement, and a l
 towards a quarter of the base round trip; "delay ~= 0" means less than 1 us. Differences due to the queue pairs here:
 
 - Bytes are bytes on the wire; newly acknowledged packets count as full ones. Windows are floats, not whole bytes.
-- config_base_rtt is the fabric's longest idle round trip of a full packet, the bandwidth that of the sender's port. The
-  largest window, 1.5 x bandwidth x base round trip, is never above the static window of the run.
+- config_base_rtt is by default the fabric's longest idle round trip of a full packet, and the bandwidth that of the
+  sender's port, or of all ports of a NIC over which packets spread. The largest window, 1.5 x bandwidth x base round
+  trip, is never above the static window of the run.
 - In-flight bytes are those between the first unacknowledged sequence number and the next one to send; with delivery
   "rud" those that have neither arrived nor been lost.
 - LOSS_TRIMMED is OnNACK of a trimmed packet. LOSS_NAK and LOSS_TIMEOUT are OnInferredLoss: of one packet, and of all
@@ -40,7 +41,7 @@ SIGNALS = ("ecn", "rtt")
 RTTS = Allowed(1e-3, 1e6)
 
 
-class NsccParameters(ControlParameters, words=16):
+class NsccParameters(ControlParameters, words=24):
     """Parameters of NSCC."""
 
     target_qdelay_rtts = parameter(
@@ -61,6 +62,9 @@ class NsccParameters(ControlParameters, words=16):
     adjust_packets = parameter(8.0, PACKETS, "acknowledged packets after which increases are added (3.6.13.3)")
     adjust_period_rtts = parameter(1.0, RTTS, "time after which increases are added, in base round trips (3.6.13.3: 1)")
     max_window_bdps = parameter(1.5, RTTS, "largest window in bandwidth x base round trip (3.6.13.3)")
+    base_rtt_ps = parameter(
+        0.0, DELAY_PS, "base round trip (MRC's base_rtt); 0: the fabric's longest idle one of a full packet"
+    )
     reference_rate_bps = parameter(100e9, RATE_BPS, "line rate of the network with scaling_a = 1 (3.6.13.3)")
     reference_rtt_ps = parameter(12e6, TIME_PS, "base round trip of that network (3.6.13.3)")
 
@@ -108,6 +112,12 @@ def in_flight_bytes(net, qps, pair):
 
 
 @inline
+def config_base_rtt(net, params):
+    """Return the base round trip of `net` in ps, as given in params or that of the fabric."""
+    return params.base_rtt_ps if params.base_rtt_ps > 0.0 else float(net.const.base_rtt_ps)
+
+
+@inline
 def target_qdelay(net, params):
     """Return the target queueing delay in ps.
 
@@ -115,7 +125,7 @@ def target_qdelay(net, params):
         net: Nodes, links and packets of the LP (`Net`).
         params: Parameters of the algorithm (the row `par`).
     """
-    return params.target_qdelay_rtts * net.const.base_rtt_ps
+    return params.target_qdelay_rtts * config_base_rtt(net, params)
 
 
 @inline
@@ -129,7 +139,7 @@ def scaling_a(net, params, state):
     """
     # 100 Gb/s x 12 us = 150,000 bytes
     reference = params.reference_rate_bps * params.reference_rtt_ps / PS_PER_BYTE_AT_1_BPS
-    return net.const.base_rtt_ps / state.line_ps_per_byte / reference
+    return config_base_rtt(net, params) / state.line_ps_per_byte / reference
 
 
 @inline
@@ -180,7 +190,7 @@ def start(net, params, state, now_ps):
         state: State of the queue pair (row of `cc`).
         now_ps: Current time in ps.
     """
-    state.base_rtt_ps = net.const.base_rtt_ps
+    state.base_rtt_ps = int(config_base_rtt(net, params))
     state.last_dec_ps = now_ps
     state.last_adjust_ps = now_ps
     state.cwnd_bytes = max_window(net, params, state)
@@ -384,7 +394,7 @@ def on_ack(net, params, flight_bytes, state, now_ps, new_bytes, is_marked, rtt_p
             multiplicative_decrease(net, params, state, now_ps)
         set_cwnd_bounds(net, params, state)
         # not after each acknowledgement: windows of few packets adjust by time, large ones by bytes
-        is_late = now_ps - state.last_adjust_ps >= int(params.adjust_period_rtts * net.const.base_rtt_ps)
+        is_late = now_ps - state.last_adjust_ps >= int(params.adjust_period_rtts * config_base_rtt(net, params))
         if is_late or state.received_bytes > params.adjust_packets * full_packet_bytes(net):
             fulfill_adjustment(net, params, state, now_ps, is_late)
 
@@ -402,7 +412,7 @@ def on_nack(net, params, flight_bytes, state, now_ps, spares_window):
         spares_window: Whether the last switch trimmed it while receivers give credits, which slow the sender down.
     """
     packet = full_packet_bytes(net)
-    update_delay(net, params, state, float(net.const.base_rtt_ps), 1)
+    update_delay(net, params, state, config_base_rtt(net, params), 1)
     ignore(state, packet)
     state.trigger_qa = 1
     # a trimmed packet has left the network, so it is no longer in flight; the window shrinks by what could not be

@@ -32,7 +32,7 @@ WINDOW_OR_0_PACKETS = Allowed(1e-6, 2.0**22, special=0.0)
 FLOW_SCALING_PS = Allowed(0.0, 1e18, special=-1.0)
 
 
-class SwiftParameters(ControlParameters, words=16):
+class SwiftParameters(ControlParameters, words=24):
     """Parameters of Swift."""
 
     ai_packets = parameter(1.0, PACKETS, "additive increase per round trip (htsim)")

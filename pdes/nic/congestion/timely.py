@@ -43,7 +43,7 @@ TITLE = "TIMELY (Mittal et al., SIGCOMM 2015)"
 SIGNALS = ("rtt",)
 
 
-class TimelyParameters(ControlParameters, words=16):
+class TimelyParameters(ControlParameters, words=24):
     """Parameters of TIMELY."""
 
     delta_bps = parameter(

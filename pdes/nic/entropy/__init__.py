@@ -17,13 +17,17 @@ LEARNS = True: the rule uses `Qps.penalty`, a number per path, and must know of 
 words are those of a row derived from `PairPaths`.
 "fixed", the default, sends all packets of a queue pair by one path.
 
+An operator may deny planes, spines or paths (`denied_of`); the rule `mrc` never takes these.
+
 Constants are those of htsim (ultraethernet/uet-htsim 40ccb05, sim/uec_mp.cpp), whose random numbers are hashes here.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from nadi.inputs import plug_ins
+from nadi.pdes.core import RunError
 from nadi.pdes.core.plug_ins import module_of
 from nadi.pdes.core.rows.network import PairPaths
 
@@ -41,6 +45,8 @@ class EntropyRule:
 
 
 FIXED = EntropyRule("fixed", None)
+MAX_PLANES, MAX_SPINES = 8, 256  # ports of a NIC and uplinks of a leaf that can be denied one by one
+_DENIED = re.compile(r"plane ([0-7])(?: spine (\d{1,3}))?|spine (\d{1,3})|path (\d{1,3})")
 KIND = "entropy rule"
 
 
@@ -59,3 +65,21 @@ def entropy_rule(name: str) -> EntropyRule:
     # the class that the file declares; PairPaths itself, which the file may import, is the base of it
     state = next((kind for kind in states if kind is not PairPaths), PairPaths)
     return EntropyRule(name, module.act, state=state, **{flag: getattr(module, flag.upper(), False) for flag in flags})
+
+
+def denied_of(names: Iterable[str]) -> list[tuple[int, int, int]]:
+    """Return plane, spine of a plane, and path of each denial, -1 for each that it does not name.
+
+    Args:
+        names: Denials as "plane 1", "spine 3" of each plane, "plane 1 spine 3", or "path 5" of each queue pair.
+
+    Raises RunError: one of them is wrong.
+    """
+    found = []
+    for name in names:
+        match = _DENIED.fullmatch(name)
+        plane, own, spine, path = (int(text or -1) for text in match.groups()) if match else (-1, -1, -1, -1)
+        if match is None or max(own, spine, path) >= MAX_SPINES:
+            raise RunError(f'{name!r:.40}; expected "plane 1", "spine 3", "plane 1 spine 3" or "path 5"')
+        found.append((plane, max(own, spine), path))
+    return found

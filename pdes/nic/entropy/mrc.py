@@ -1,14 +1,16 @@
-"""Path states of Multipath Reliable Connection: good, skip, assumed bad.
+"""Path states of Multipath Reliable Connection: good, skip, assumed bad, denied.
 
 OCP, Multipath Reliable Connection 1.0 (mrc.h, mrc_ctl.h), and arXiv 2605.04333, sections 2.1 and 2.4: paths are used in
 turn. After a mark or a trimmed packet, which mean congestion, a path is skipped for a turn. An untrimmed loss means a
 broken path: it is assumed bad, until SUCCESSES probes in a row have come back. At least the share MIN_ACTIVE of all
-paths stays in use. A path of which nothing is known for the time of a probe gets the next probe.
+paths stays in use. What the operator denies is never taken. A path of which nothing is known for the time of a probe
+gets the next probe.
 """
 
 import numpy as np
 
 from nadi.pdes.core.jit import hook, inline, seen_as
+from nadi.pdes.core.packet import ENTROPY_MASK
 from nadi.pdes.core.rows import word
 from nadi.pdes.core.rows.network import PairPaths
 from nadi.pdes.core.state import (
@@ -22,6 +24,8 @@ from nadi.pdes.core.state import (
     PATH_TRIMMED,
     world_at,
 )
+from nadi.pdes.network.balancing.entropy import PORT_BITS
+from nadi.pdes.nic.entropy import MAX_PLANES, MAX_SPINES
 from nadi.pdes.nic.entropy._turns import path_at
 
 TITLE = "all paths in turn; skips congested ones once, and broken ones until probes return (MRC)"
@@ -30,6 +34,7 @@ PROBES = True
 PROBE_PS = 2_000_000_000  # time-out of a probe: 2 ms, the example of mrc_ctl.h
 SUCCESSES = 1  # probes in a row after which a path is good again: their number is not published
 MIN_ACTIVE = 4  # at least paths / 4 stay in use: the example of ev_min_active in mrc_ctl.h
+DENIED = -128
 SKIP, GOOD, BAD = 1, 0, -1  # states of a path in `Qps.penalty`; BAD - n: n probes in a row have come back
 
 
@@ -37,12 +42,28 @@ class MrcPaths(PairPaths, words=16):
     """Paths of a queue pair with the rule `mrc`."""
 
     bad_paths = word("count", "paths that are assumed bad")
+    denied_paths = word("count", "paths that are denied")
+    is_told = word("flag", "denied paths are marked")
     good_path = word("count", "path of the last acknowledgement without a mark")
     probed = word("count", "path that was probed last")
     probe_ps = word("time", "time of the next probe, if a path is assumed bad")
 
 
 of_rule = seen_as(MrcPaths)
+
+
+@inline
+def deny(net, qps, pair):
+    """Mark the paths of queue pair `pair` of `qps` that the operator of the fabric of `net` denies."""
+    own, const = of_rule(qps.paths)[pair], net.const
+    own.is_told = 1
+    for path in range(const.paths):
+        value = (own.first + path * own.step) & ENTROPY_MASK
+        spine = value % const.planes * MAX_SPINES + (value >> PORT_BITS) % const.uplinks
+        of_path = MAX_PLANES * MAX_SPINES + path
+        if (const.denied[spine >> 5] >> (spine & 31) | const.denied[of_path >> 5] >> (of_path & 31)) & 1 == 1:
+            qps.penalty[pair * const.paths + path] = DENIED
+            own.denied_paths += 1
 
 
 @inline
@@ -87,7 +108,7 @@ def next_probe(net, qps, pair, now_ps):
     path = own.probed
     for _ in range(net.const.paths):
         path = (path + 1) & (net.const.paths - 1)
-        if qps.penalty[pair * net.const.paths + path] <= BAD:
+        if DENIED < qps.penalty[pair * net.const.paths + path] <= BAD:
             break
     own.probed = path
     return np.int64(path)
@@ -109,6 +130,8 @@ def act(world_address, operation, pair, path, now_ps):
     if operation == PATH_CHOOSE:
         # a packet that is sent again goes by a path that has just worked: others may be broken, too, and the loss of
         # such a packet shows only when the timer runs out
+        if net.const.denies == 1 and of_rule(qps.paths)[pair].is_told == 0:
+            deny(net, qps, pair)
         good = of_rule(qps.paths)[pair].good_path
         if path == 1 and qps.penalty[pair * net.const.paths + good] == GOOD:
             return np.int64(good)
@@ -132,7 +155,7 @@ def act(world_address, operation, pair, path, now_ps):
     elif (operation == PATH_MARKED or operation == PATH_TRIMMED) and state == GOOD:
         qps.penalty[at] = SKIP
     elif operation == PATH_DROPPED or operation == PATH_TIMED_OUT:
-        may_leave = net.const.paths - own.bad_paths > max(1, net.const.paths // MIN_ACTIVE)
+        may_leave = net.const.paths - own.denied_paths - own.bad_paths > max(1, net.const.paths // MIN_ACTIVE)
         if state <= BAD:
             qps.penalty[at] = BAD
         elif may_leave:
