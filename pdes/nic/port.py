@@ -206,7 +206,13 @@ def activate(net, npus, qps, node, pair):
     pair: row of the queue pair in `qps.qp`.
     """
     qp = qps.qp[pair]
-    if qp.active != 0 or not may_send(net, qps, pair):
+    if qp.active != 0:
+        return
+    if not may_send(net, qps, pair):
+        if net.hooks.credits != 0:
+            request = state.CREDIT_REQUEST
+            now_ps = npus.npu[node].now_ps
+            call_hook(net.hooks.credits, net.const.address, request, node, pair, now_ps, 0, 0, 0)
         return
     # it joins behind the others, so one whose window was full does not regain its turn before they have had theirs
     link = np.int64(qp.port)
@@ -278,9 +284,10 @@ def ask_receiver(net, qps, node, pair, now_ps, seq, size_bytes, flag_bits, is_ne
         asks = note_sent(net, qps, pair, seq, size_bytes, is_new, now_ps)
     if net.hooks.credits != 0:
         spends = state.CREDIT_SPEND
-        credit = call_hook(net.hooks.credits, net.const.address, spends, node, pair, now_ps, size_bytes, 0, 0)
-        # the last packet of a message carries the tag alone
-        if flag_bits & FLAG_LAST == 0:
+        # the last packet of a message carries the tag alone, and does not ask
+        is_last = np.int64(flag_bits & FLAG_LAST != 0)
+        credit = call_hook(net.hooks.credits, net.const.address, spends, node, pair, now_ps, size_bytes, is_last, 0)
+        if is_last == 0:
             tag = credit | (tag if net.const.carries_send_time == 1 else 0)
     if net.hooks.paths != 0:
         word2 = with_path(net, pair, word2, seq, seq == qps.qp[pair].una if is_new else 2, now_ps)

@@ -22,7 +22,7 @@ from nadi.pdes.core.algorithms import FREE, find_row, mix3
 from nadi.pdes.core.jit import hook, inline, outline
 from nadi.pdes.network.link import full_packet_bytes
 from nadi.pdes.nic.control import ECHO_BITS
-from nadi.pdes.nic.port import activate, set_event
+from nadi.pdes.nic.port import activate, arm_timer, set_event
 from nadi.pdes.nic.transport import is_inside, port_back, receiving_pair, send_control
 
 QUANTUM_BYTES = 256  # unit of credit (UEC_PULL_QUANTUM)
@@ -71,6 +71,7 @@ def begin(net, qps, pair, now_ps):
         inside = is_inside(net, qps, pair)
         own.credit_bytes = NEVER_SHORT_BYTES if inside else net.const.credit_window_bytes
         own.speculates = not inside
+        own.awaited_quanta = 0
 
 
 @inline
@@ -94,8 +95,8 @@ def others_active(npus, qps, pair):
 
 
 @inline
-def target(net, npus, qps, pair):
-    """Return the credit up to which a queue pair asks, in quanta from its beginning, modulo 2^24.
+def needed_quanta(net, npus, qps, pair):
+    """Return the credit that a queue pair lacks, in quanta; below 0 if it has more than it needs.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
@@ -117,7 +118,53 @@ def target(net, npus, qps, pair):
     # what its NIC can send is for all that want to (computePullTarget, where _active_srcs lacks the one that sends now)
     if need > 0:
         need //= max(others_active(npus, qps, pair), 1)
-    return (own.granted_quanta + (need + QUANTUM_BYTES - 1) // QUANTUM_BYTES) & TARGET_MASK
+    return (need + QUANTUM_BYTES - 1) // QUANTUM_BYTES
+
+
+@inline
+def ask(net, npus, qps, pair):
+    """Note that a queue pair asks for what it needs; return the credit up to which, from its beginning, modulo 2^24.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+    """
+    own = qps.credit_tx[pair]
+    need = needed_quanta(net, npus, qps, pair)
+    own.awaited_quanta = max(need, 0)
+    return (own.granted_quanta + need) & TARGET_MASK
+
+
+@outline
+def request(net, npus, qps, node, pair, now_ps, after_timeout):
+    """Send a request to the receiver of a queue pair that can send nothing and awaits no credit, or after a timeout.
+
+    Short messages need it: the last packet of each does not ask, and its acknowledgement ends the speculation, so the
+    next message may find neither credit nor a packet that asks for it.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        node: Number of the NPU in the LP.
+        pair: Row of the queue pair in `qps.qp`.
+        now_ps: Current time in ps.
+        after_timeout: Whether to ask again for what it has asked for already.
+    """
+    qp, own = qps.qp[pair], qps.credit_tx[pair]
+    if own.credit_bytes > 0 or (own.awaited_quanta > 0 and not after_timeout):
+        return
+    if qp.next_seq == qp.end_seq and qps.sel_tx[pair].lost_packets == 0:
+        return
+    flag_bits = packet.FLAG_ACK | packet.FLAG_CNP | packet.FLAG_NAK
+    net.count.credit_packets += 1
+    w1 = packet.header(packet.destination(qp.w1), packet.source(qp.w1), net.const.ack_bytes, flag_bits)
+    send_control(net, npus, node, np.int64(qp.port), now_ps, w1, qp.w2, ask(net, npus, qps, pair))
+    # the timer watches the request where nothing else is under way
+    if qp.una == qp.next_seq:
+        arm_timer(net, npus, qps, node, pair, now_ps)
 
 
 @inline
@@ -322,12 +369,12 @@ def manage(world_address, operation, node, row, now_ps, word1, word2, word3):
         operation: CREDIT_BEGIN: a queue pair that was idle gets a message. CREDIT_SPEND: a queue pair sends `word1`
             bytes; returns what its packet asks for, above the send time. CREDIT_HEAR: a queue pair has an answer.
             CREDIT_CONTROL: a grant or request has come. CREDIT_RECEIVE: data has come. CREDIT_PACE: the pacer's time
-            has come. CREDIT_REQUEST: a queue pair asks after a timeout.
+            has come. CREDIT_REQUEST: a queue pair cannot send, and may have to ask; word1 is 1 after a timeout.
         node: Number of the NPU in the LP.
         row: Row of the queue pair in `qps.qp`, or with CREDIT_RECEIVE in `qps.rxqp`.
         now_ps: Current time in ps.
         word1: Word 1 of the packet (pdes/core/packet.py), or with CREDIT_SPEND its size in bytes.
-        word2: Word 2 of the packet.
+        word2: Word 2 of the packet, or with CREDIT_SPEND 1 for the last one of a message, which does not ask.
         word3: Word 3 of the packet.
     """
     world = state.world_at(world_address)
@@ -337,7 +384,7 @@ def manage(world_address, operation, node, row, now_ps, word1, word2, word3):
     elif operation == state.CREDIT_SPEND:
         qps.credit_tx[row].credit_bytes -= word1
         qps.credit_tx[row].fresh_ps = now_ps + pause_ps(net)
-        return np.int64(target(net, npus, qps, row) << ECHO_BITS)
+        return np.int64(0) if word2 == 1 else np.int64(ask(net, npus, qps, row) << ECHO_BITS)
     elif operation == state.CREDIT_HEAR:
         stop_speculating(qps, row)
     elif operation == state.CREDIT_RECEIVE:
@@ -353,12 +400,7 @@ def manage(world_address, operation, node, row, now_ps, word1, word2, word3):
     elif operation == state.CREDIT_PACE:
         pace(world_address, node, now_ps)
     elif operation == state.CREDIT_REQUEST:
-        if qps.credit_tx[row].credit_bytes <= 0:
-            qp = qps.qp[row]
-            ask = packet.FLAG_ACK | packet.FLAG_CNP | packet.FLAG_NAK
-            net.count.credit_packets += 1
-            w1 = packet.header(packet.destination(qp.w1), packet.source(qp.w1), net.const.ack_bytes, ask)
-            send_control(net, npus, node, np.int64(qp.port), now_ps, w1, qp.w2, target(net, npus, qps, row))
+        request(net, npus, qps, node, row, now_ps, word1 == 1)
     elif packet.flags(word1) & packet.FLAG_NAK != 0:
         at = receiving_pair(net, npus, qps, node, packet.receiver_key(word1, word2))
         want(net, npus, qps, node, at, now_ps, True, word3)
@@ -368,6 +410,7 @@ def manage(world_address, operation, node, row, now_ps, word1, word2, word3):
         if word3 > own.granted_quanta:
             more = (word3 - own.granted_quanta) * QUANTUM_BYTES
             own.credit_bytes = min(own.credit_bytes + more, net.const.credit_window_bytes)
+            own.awaited_quanta = max(own.awaited_quanta - (word3 - own.granted_quanta), 0)
             own.granted_quanta = word3
         activate(net, npus, qps, node, row)
     return np.int64(0)

@@ -35,6 +35,14 @@ def probe_if_due(net, npus, qps, node, pair, now_ps):
     return selective.probe_ps
 
 
+@inline
+def request_credit(net, node, pair, now_ps):
+    """Let `pair` of NPU `node` ask its receiver for credit at now_ps, after a timeout, if receivers of `net` grant it."""
+    if net.hooks.credits != 0:
+        request = state.CREDIT_REQUEST
+        call_hook(net.hooks.credits, net.const.address, request, node, pair, now_ps, 1, 0, 0)
+
+
 @outline
 def on_timeout(world_address, node, now_ps):
     """Handle at now_ps the retransmission timer of NPU `node`: queue pairs without progress go back."""
@@ -54,10 +62,7 @@ def on_timeout(world_address, node, now_ps):
                     net.ctl.failed_queue_pair = pair
                 if net.hooks.selective_sender != 0:
                     ask_sender(net, LOSE_ALL, pair, 0, now_ps, 0)
-                    if net.hooks.credits != 0:
-                        call_hook(
-                            net.hooks.credits, net.const.address, state.CREDIT_REQUEST, node, pair, now_ps, 0, 0, 0
-                        )
+                    request_credit(net, node, pair, now_ps)
                     qp.deadline_ps = now_ps + (net.const.rto_ps << min(np.int64(qp.retries), MAX_BACKOFF))
                     soonest = min(soonest, qp.deadline_ps)
                 else:
@@ -69,6 +74,14 @@ def on_timeout(world_address, node, now_ps):
                 soonest = min(soonest, qp.deadline_ps)
             if net.const.sleek == 1:
                 soonest = min(soonest, probe_if_due(net, npus, qps, node, pair, now_ps))
+        elif net.hooks.credits != 0 and qp.next_seq < qp.end_seq and qp.deadline_ps < state.INF:
+            # all that it has sent is acknowledged, and its request or the grant may be lost
+            if qp.deadline_ps <= now_ps:
+                qp.retries += 1
+                if qp.retries > net.const.max_retries:
+                    net.ctl.failed_queue_pair = pair
+                request_credit(net, node, pair, now_ps)
+            soonest = min(soonest, qp.deadline_ps)
         pair = np.int64(qp.sibling)  # all of the NPU: timeouts are rare, so no heap orders deadlines
     if soonest < state.INF:
         set_timer(npus, node, soonest)

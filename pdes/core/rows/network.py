@@ -389,13 +389,14 @@ class Selective(Row, words=48):
     probed_ps = word("time", "sender: time of the last probe that has no answer, 0 none")
 
 
-class SendCredit(Row, words=4):
+class SendCredit(Row, words=8):
     """Credit of a sending queue pair, parallel to `qp`: pdes/nic/receiver_credits.py."""
 
     credit_bytes = word("bytes", "bytes that it may send; a packet may exceed them", rest="same")
     granted_quanta = word("count", "credit that the receiver has granted since the beginning, in quanta")
     speculates = word("flag", "the credit is what it began with, as the receiver has not answered yet", rest="same")
     fresh_ps = word("time", "time from which it begins anew, if it sends nothing before", rest="future")
+    awaited_quanta = word("count", "credit that it has asked for and not been granted, in quanta", rest="same")
 
 
 class ReceiveCredit(Row, words=8):
