@@ -10,7 +10,6 @@ from nadi.pdes.core import Graph, ImpossibleRunError, Int32, Int64, Record, Rows
 from nadi.pdes.core.jit import aligned, rows_of, zeros
 from nadi.pdes.core.rows.network import (
     Gate,
-    GateDetails,
     LinkSample,
     MarkDraws,
     SampleEntry,
@@ -188,7 +187,6 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Setting
     weights[: len(settings.switch.class_weights)] = settings.switch.class_weights
     return {
         "gate": gate,
-        "gate_details": rows_of(GateDetails, len(part.links)),
         "lane_weight": weights,
         "class_marks": _class_marks(settings.switch),
         "pool": pool,
@@ -240,7 +238,7 @@ def lane_units(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
 
 
 def credit_lanes(graph: Graph, fabric: Fabric, part: "Part", settings: Settings) -> dict[str, Any]:
-    """Return arrays of an LP for credits, from `gate` to `depth`, by name; {} without credits.
+    """Return arrays gate, lane, lane_weight, pool, backlog, facing and depth of an LP; {} without credits.
 
     Args:
         graph: The fabric (`Graph`).
@@ -261,7 +259,6 @@ def credit_lanes(graph: Graph, fabric: Fabric, part: "Part", settings: Settings)
     weights[: rules.virtual_lanes] = WEIGHT_BYTES * np.array(rules.lane_weights or [1] * rules.virtual_lanes)
     return {
         "gate": rows_of(Gate, len(part.links)),
-        "gate_details": rows_of(GateDetails, len(part.links)),
         "lane": lane,
         "lane_weight": weights,
         "pool": pool,

@@ -347,7 +347,6 @@ def with_pit(net: s.Net, faults: Faults) -> s.Net:
         "tx_dropped": 1,
         "port_ties": 1,
         "gate": int(shares),
-        "gate_details": int(shares),
         "mark_draws": int(shares and net.const.ecn == 1),
         "sample": int(net.const.sample_ps > 0),
     }

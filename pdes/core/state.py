@@ -243,7 +243,6 @@ class Net(NamedTuple):
     out_at: Annotated[Int64, BUILT]  # [lists x 2] where the halves of a list begin in the outbox
     in_at: Annotated[Int64, BUILT]  # [lists x 2] addresses of the halves for this LP
     gate: Annotated[np.recarray, network.Gate, RowsOf.LINK]
-    gate_details: Annotated[np.recarray, network.GateDetails, RowsOf.LINK]
     # where there are credits: virtual lanes of each link, then the two queues of control of its port
     lane: Annotated[np.recarray, network.VirtualLane, RowsOf.LINK, Each("queues")]
     lane_weight: Annotated[Int64, BUILT]  # in a turn: [virtual lanes] bytes; [data classes] as the discipline means it

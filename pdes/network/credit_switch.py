@@ -68,7 +68,7 @@ def lane_in_turn(net, link, table, ready):
         table: 0 for the table of low priority, 1 for that of high priority.
         ready: Bit set, not 0, of the lanes of the table that can send.
     """
-    own = net.gate_details[link].discipline
+    own = net.gate[link].discipline
     first = own[table] & LANE_MASK
     if ready & (1 << first) != 0 and own[table] >> 3 != 0:
         return first
@@ -97,7 +97,7 @@ def next_queue(net, link):
     high = ready & net.const.high_lanes
     low = ready & ~high
     # word 2: bytes of high priority since the last packet of low priority, or since none of these waited
-    sent_bytes = net.gate_details[link].discipline[2]
+    sent_bytes = gate.discipline[2]
     is_high = high != 0 and (low == 0 or sent_bytes == 0 or sent_bytes < net.const.high_limit_bytes)
     return lane_in_turn(net, link, np.int64(is_high), high if is_high else low)
 
@@ -113,7 +113,7 @@ def count_turn(net, link, lane, size_bytes):
         size_bytes: Size of the packet on the wire in bytes.
     """
     gate = net.gate[link]
-    own = net.gate_details[link].discipline
+    own = gate.discipline
     is_high = np.int64(net.const.high_lanes >> lane & 1)
     left = (own[is_high] >> 3) - size_bytes
     own[is_high] = lane | left << 3 if left > 0 else (lane + 1) & LANE_MASK

@@ -121,7 +121,7 @@ def grant(net, link, number, units, now_ps):
     lane.free_units += units
     if gate.paused & (1 << number) != 0 and lane.free_units >= net.const.full_units:
         gate.paused &= ~(1 << number)
-        net.gate_details[link].paused_ps += now_ps - lane.since_ps
+        gate.paused_ps += now_ps - lane.since_ps
 
 
 @outline

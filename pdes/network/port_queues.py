@@ -195,15 +195,15 @@ def set_pause(net, link, word2, now_ps):
     if at + 1 < net.pause_log.shape[0]:
         net.pause_log[at] = now_ps
         net.pause_log[at + 1] = packet.logged_pause(packet.number_of(net.tx[link].meta), word2)
-    gate, details = net.gate[link], net.gate_details[link]
+    gate = net.gate[link]
     data_class = packet.paused_class(word2)
     bit = 1 << data_class
     was_paused = gate.paused & bit != 0  # a pause that is asked for again goes on, and lasts from its first frame
     if packet.asks_to_pause(word2) == packet.PAUSE:
         gate.paused |= bit
         if not was_paused:
-            details.since_ps[data_class] = now_ps
+            gate.since_ps[data_class] = now_ps
     elif was_paused:
         gate.paused &= ~bit
         # time of the pause that ends; results add the pauses that last at the end of the run
-        details.paused_ps += now_ps - details.since_ps[data_class]
+        gate.paused_ps += now_ps - gate.since_ps[data_class]

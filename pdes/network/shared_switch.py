@@ -319,7 +319,7 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
         at_end = packet.FLAG_LAST_HOP if net.gate[link].traits & port_queues.TO_NPU != 0 else 0
         net.count.dropped_bytes += size_bytes - cut
         net.count.trimmed_packets += 1
-        net.gate_details[link].trimmed_packets += 1
+        net.gate[link].trimmed_packets += 1
         send_or_enqueue(net, node, link, state.TRIMMED, now_ps, packet.trimmed(word1, cut, at_end), word2, word3)
     else:
         drop(net, link, word1)

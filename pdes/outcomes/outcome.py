@@ -16,7 +16,7 @@ from nadi.pdes.construction.tables import digests
 from nadi.pdes.core import Array, Graph, Int8, Int64, Program, Record, Rows, RunError, packet, state as s
 from nadi.pdes.core.jit import peak_rss_bytes, rows_of
 from nadi.pdes.core.rows import Row
-from nadi.pdes.core.rows.network import FlowIn, FlowOut, Gate, GateDetails
+from nadi.pdes.core.rows.network import FlowIn, FlowOut, Gate
 from nadi.pdes.core.rows.run import Counters
 from nadi.pdes.nic import rendezvous
 from nadi.pdes.outcomes import Results, by_interval, pauses_of, samples_of, stretches
@@ -34,7 +34,7 @@ _NO_RESULTS = {"consumed_packets"}
 COUNTERS = {_OTHER_NAMES.get(word, word): word for word in Counters.declared if word not in _NO_RESULTS}
 _JOB_WORDS = ("digest_a", "digest_b", "messages", "trace_rows", "messages_a", "messages_b")  # what digests have
 _GATE_WORDS = ("longest_bytes", "marked_packets", "trimmed_packets", "pause_frames", "paused_ps")
-_DATA_CLASSES = GateDetails.declared["since_ps"].many
+_DATA_CLASSES = Gate.declared["since_ps"].many
 LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes", "buffered_bytes", *_GATE_WORDS[1:])
 LIMIT_COLUMNS = ("src", "dst", "group", "link", "limited_ps")
 
@@ -247,16 +247,12 @@ def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
     sent_bytes, packets = tx.sent_bytes, tx.sent_packets
     # an output queue has no counter of bytes: the longest wait at the link's rate gives them
     queue = (packet.longest_wait_ps(sent_bytes, packets) / psb).astype(np.int64)
-    has_gates = net.hooks.shared_switches != 0
-    gate: Rows = (net.gate if has_gates else rows_of(Gate, own))[:own]
-    details: Rows = (net.gate_details if has_gates else rows_of(GateDetails, own))[:own]
+    gate: Rows = net.gate[:own] if net.hooks.shared_switches != 0 else rows_of(Gate, own)[:own]
     # a lane without credits counts once it has some again
     paused = gate.paused if net.const.queues == 0 else np.zeros(own, np.int64)
-    pauses = [np.where(paused >> k & 1, details.since_ps[:, k], s.INF) for k in range(_DATA_CLASSES)]
+    pauses = [np.where(paused >> k & 1, gate.since_ps[:, k], s.INF) for k in range(_DATA_CLASSES)]
     columns = [packet.bytes_sent(sent_bytes), packet.packets_sent(packets), net.tx_dropped[:own], queue]
-    return np.stack(
-        [*columns, *((gate if name in Gate.declared else details)[name] for name in _GATE_WORDS), *pauses], axis=1
-    )
+    return np.stack([*columns, *(gate[name] for name in _GATE_WORDS), *pauses], axis=1)
 
 
 def _missing_credits(sim: Simulation, lp: LogicalProcess) -> list[str]:

@@ -7,7 +7,6 @@ import numpy as np
 
 from nadi.pdes.core import Int64, state as s
 from nadi.pdes.core.declared import WATCHED, widen
-from nadi.pdes.core.rows.network import Gate
 
 COUNTED = ("marked_packets", "pause_frames", "trimmed_packets", "paused_ps")  # words of gates to which a period adds
 
@@ -29,7 +28,8 @@ class ObservedBuffers:
             world: State of the LP (`World`).
         """
         net = world.net
-        counts = {name: _of_gates(net, name).copy() for name in COUNTED}
+        gate: Any = net.gate
+        counts = {name: gate[name].copy() for name in COUNTED}
         columns = {name: _columns_of(world, name).copy() for name in WATCHED}
         return cls(counts, columns, int(net.ctl.depth_ps), int(net.ctl.pauses))
 
@@ -44,9 +44,9 @@ class ObservedBuffers:
             length_ps: Length of a period in ps.
         """
         net = world.net
+        gate: Any = net.gate
         for name, counted in self.counts.items():
-            now = _of_gates(net, name)
-            now += repeated * (now - counted)
+            gate[name] += repeated * (gate[name] - counted)
         self._repeat_pauses(net, repeated, length_ps)
         if not int(net.const.depths):
             return
@@ -96,9 +96,3 @@ def _columns_of(world: s.World, name: str) -> Any:
     if columns == 0 or len(array) < columns:
         return np.zeros((0, columns), np.int32)
     return array[: len(array) // columns * columns].reshape(-1, columns)
-
-
-def _of_gates(net: s.Net, name: str) -> Any:
-    """Return a word of COUNTED by port, int64[links]."""
-    rows: Any = net.gate if name in Gate.declared else net.gate_details
-    return rows[name]

@@ -76,7 +76,7 @@ class Forwarding(Row):
 
 class Gate(
     Row,
-    words=32,
+    words=48,
 ):
     """A port of a switch that shares its buffer, and the traffic that enters by its link (docs/explanation/fabric.md).
 
@@ -91,8 +91,8 @@ class Gate(
     paused = word(
         "flags", "data classes that the other end has paused, or virtual lanes without credits", rest="begins"
     )
-    asked = word("flags", "data classes that the other end was asked to pause", bits=16, rest="begins")
-    traits = word("flags", "MARKS, MARKS_BY_CLASS, TO_NPU (pdes/network/port_queues.py)", bits=16, is_built=True)
+    asked = word("flags", "data classes that the other end was asked to pause", bits=32, rest="begins")
+    traits = word("flags", "MARKS, MARKS_BY_CLASS, TO_NPU (pdes/network/port_queues.py)", bits=32, is_built=True)
     waiting_bytes = word("bytes", "bytes that wait, of all data classes or lanes")
     longest_bytes = word("bytes", "maximum of waiting_bytes", bits=32)
     headroom_bytes = word("bytes", "headroom of each class", bits=32)
@@ -109,22 +109,13 @@ class Gate(
     held_bytes = word("bytes", "likewise, bytes in the headroom", many=8, bits=32)
     marked_packets = word("count", "packets sent with a congestion mark")
     pause_frames = word("count", "pause frames, or frames that return credits, sent")
-    limit_bytes = word("bytes", "bytes of a class that may wait, 0: a share of the free buffer", is_built=True)
-
-
-class GateDetails(
-    Row,
-    words=16,
-):
-    """What few packets touch of a port with a row `Gate`: trimming, pauses, and turns of its classes or lanes."""
-
-    # apart from `Gate`, of which each packet touches most, and whose rows are a power of two long
     trimmed_packets = word("count", "packets cut to their headers")
     paused_ps = word("duration", "total time for which a class was paused, or a lane without credits")
     since_ps = word("time", "begin of the pause, by data class", many=8)
     discipline = word(
         "packed", "own words of the discipline (pdes/network/disciplines), or of the arbitration", many=5, rest="same"
     )
+    limit_bytes = word("bytes", "bytes of a class that may wait, 0: a share of the free buffer", is_built=True)
 
 
 class VirtualLane(Row, words=8):

@@ -2,10 +2,10 @@
 
 `inputs.plug_ins` finds the files. A file holds TITLE and a hook `pick(world_address, link, ready_classes)`, which
 returns the data class whose first packet leaves the port `link` of a switch that shares its buffer. `ready_classes` is
-a bit set, never 0, of the classes with packets that no pause holds back: bit c for class c. The words
-`net.gate_details[link].discipline` of the port are the discipline's own; they are 0 at first. Strict priority of the
-lowest class, the default, is in port_queues.py, which calls no hook for it. There too, pause frames, control packets
-and trimmed packets have their turns before or among data, whatever the discipline.
+a bit set, never 0, of the classes with packets that no pause holds back: 1 = class 0, 2 = class 1. The words
+`net.gate[link].discipline` of the port are the discipline's own; they are 0 at first. Strict priority of class 0, the
+default, is in port_queues.py, which calls no hook for it. There too, pause frames, control packets and trimmed packets
+have their turns before or among data, whatever the discipline.
 """
 
 from collections.abc import Callable

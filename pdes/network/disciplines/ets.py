@@ -57,7 +57,7 @@ def pick(world_address, link, ready_classes):
     """
     net = world_at(world_address).net
     gate = net.gate[link]
-    own = net.gate_details[link].discipline
+    own = gate.discipline
     strict = ready_classes & net.const.strict_classes
     if strict != 0:
         return np.int64(WORD_BITS - 1 - leading_zeros(strict))

@@ -37,7 +37,7 @@ def pick(world_address, link, ready_classes):
         ready_classes: Bit set of the data classes that can send.
     """
     net = world_at(world_address).net
-    own = net.gate_details[link].discipline
+    own = net.gate[link].discipline
     klass = LAST - (own[0] & LAST)
     left = own[0] >> CLASS_BITS
     if left == 0 or ready_classes & (1 << klass) == 0:
