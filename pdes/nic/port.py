@@ -210,9 +210,8 @@ def activate(net, npus, qps, node, pair):
         return
     if not may_send(net, qps, pair):
         if net.hooks.credits != 0:
-            request = state.CREDIT_REQUEST
             now_ps = npus.npu[node].now_ps
-            call_hook(net.hooks.credits, net.const.address, request, node, pair, now_ps, 0, 0, 0)
+            call_hook(net.hooks.credits, net.const.address, state.CREDIT_REQUEST, node, pair, now_ps, 0, 0, 0)
         return
     # it joins behind the others, so one whose window was full does not regain its turn before they have had theirs
     link = np.int64(qp.port)
@@ -312,8 +311,6 @@ def pass_turn(net, npus, qps, link, pair, is_due):
 def send_data(net, npus, qps, node, link, pair, now_ps):
     """Return words 1 to 3 of the next packet of the queue pair whose turn it is at a link; pass the turn on.
 
-    A probe of a path goes in place of data; then the turn stays with the queue pair.
-
     net: links of the LP; npus: NPUs and ports of the LP; qps: queue pairs of the LP; node: number of the NPU in the LP;
     link: outgoing link of the NPU; pair: row of the queue pair in `qps.qp`; now_ps: current time in ps.
     """
@@ -322,7 +319,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
     is_extended = net.const.extends_transport == 1
     if is_extended and net.const.probes == 1:
         probe = path_to_probe(net, pair, now_ps)
-        if probe > 0:
+        if probe > 0:  # in place of data; the turn stays with the queue pair
             return probe_words(net, qp, probe - 1)
     again = is_extended and net.hooks.selective_sender != 0 and has_lost(qps, pair)
     if again:

@@ -37,7 +37,7 @@ def probe_if_due(net, npus, qps, node, pair, now_ps):
 
 @inline
 def request_credit(net, node, pair, now_ps):
-    """Let `pair` of NPU `node` ask its receiver for credit at now_ps, after a timeout, if receivers of `net` grant it."""
+    """Let `pair` of NPU `node` ask its receiver for credit at now_ps, after a timeout, where receivers grant it."""
     if net.hooks.credits != 0:
         request = state.CREDIT_REQUEST
         call_hook(net.hooks.credits, net.const.address, request, node, pair, now_ps, 1, 0, 0)

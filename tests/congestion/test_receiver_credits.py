@@ -62,3 +62,15 @@ def test_a_naive_model_has_the_same_times_and_as_many_grants(senders, window_byt
     assert by_src == {number + 1: time for number, time in naive.done_ps.items()}
     # grants go on after the last message, up to a largest window unasked
     assert found.counters["credit_packets"] == naive.pulls
+
+
+@pytest.mark.parametrize("size_bytes", [128, 4096, 10_000])
+def test_short_messages_one_after_another_ask_for_their_credit(size_bytes):
+    """The last packet of a message does not ask: what follows it soon has neither speculation nor a promise."""
+    traces = Traces(2)
+    before = traces.message(0, 1, size_bytes)
+    for number in range(20):
+        before = traces.message(number % 2, 1 - number % 2, size_bytes, deps=((before[1],), ()))
+    own = pdes.Settings(delivery="rud", receiver_credits=True, mtu_bytes=4096)
+    found = pdes.run(pdes.build_world(build("switch:npus=2,rate=100Gbps,delay=1us"), traces.program(), own))
+    assert len(found.flows["finish_ps"]) == 21

@@ -11,6 +11,9 @@ GOOD, MARKED, TRIMMED, DROPPED, TIMED_OUT = "good", "marked", "trimmed", "droppe
 MS = 10**9
 
 
+PENALTY = {GOOD: 0, MARKED: 1, TRIMMED: 4, DROPPED: 15, TIMED_OUT: 15}
+
+
 class Turns:
     """All paths in turn; each round in an order of its own, whose lowest three bits count up."""
 
@@ -23,7 +26,7 @@ class Turns:
         high = (mix3(self.salt, 0x70BD, round_number) // 8 * 8) % self.paths
         return place ^ high
 
-    def choose(self, again=False):
+    def choose(self, _again=False):
         return self.next_turn()
 
     def learn(self, path, what, now_ps):
@@ -33,13 +36,11 @@ class Turns:
 class Bitmap(Turns):
     """Paths with penalties lose turns."""
 
-    PENALTY = {GOOD: 0, MARKED: 1, TRIMMED: 4, DROPPED: 15, TIMED_OUT: 15}
-
     def __init__(self, paths, salt):
         super().__init__(paths, salt)
         self.penalty = dict.fromkeys(range(paths), 0)
 
-    def choose(self, again=False):
+    def choose(self, _again=False):
         path = self.next_turn()
         if self.penalty[path]:
             self.penalty[path] -= 1
@@ -49,8 +50,8 @@ class Bitmap(Turns):
                 path = self.next_turn()
         return path
 
-    def learn(self, path, what, now_ps):
-        self.penalty[path] = min(15, self.penalty[path] + self.PENALTY[what])
+    def learn(self, path, what, _now_ps):
+        self.penalty[path] = min(15, self.penalty[path] + PENALTY[what])
 
 
 class Mixed(Bitmap):
@@ -60,7 +61,7 @@ class Mixed(Bitmap):
         super().__init__(paths, salt)
         self.good = deque()
 
-    def choose(self, again=False):
+    def choose(self, _again=False):
         return self.good.popleft() if self.good else super().choose()
 
     def learn(self, path, what, now_ps):
@@ -87,7 +88,7 @@ class Reps:
         self.draws += 1
         return mix3(self.salt, 0xD7A3, self.draws) % self.paths
 
-    def choose(self, again=False):
+    def choose(self, _again=False):
         if self.explore:
             self.explore -= 1
             return self.random()

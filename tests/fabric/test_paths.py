@@ -209,8 +209,12 @@ def test_nothing_is_sent_on_what_the_operator_denies():
 
 @pytest.mark.parametrize(
     ("denied", "words"),
-    [(("plane 7",), "smaller numbers"), (("spine 4",), "smaller numbers"), (("path 16",), "smaller numbers")]
-    + [(tuple(f"plane {plane}" for plane in range(PLANES)), "all paths are denied")],
+    [
+        (("plane 7",), "smaller numbers"),
+        (("spine 4",), "smaller numbers"),
+        (("path 16",), "smaller numbers"),
+        (tuple(f"plane {plane}" for plane in range(PLANES)), "all paths are denied"),
+    ],
 )
 def test_denials_that_fit_no_path_are_refused(denied, words):
     with pytest.raises(ImpossibleRunError, match=words):
