@@ -664,7 +664,7 @@ def runs():
         "shared buffer, cut through": partial(switched, cut_through=True, p2p_class=1, queue_samples=16),
         "flits in NVSwitches": partial(algorithm, "nccl:algo=tree,channels=2", spec=RAILS, nvlink_framing=True),
     }
-    for rule in set(pdes.wire.entropy.names()) - {"fixed"}:
+    for rule in sorted(set(pdes.wire.entropy.names()) - {"fixed"}):
         found[f"entropy {rule}, four ports"] = partial(
             controlled,
             "nscc",
