@@ -11,20 +11,7 @@ Each departure sends a frame over another port, so all ports of a switch advance
 
 import numpy as np
 
-from nadi.pdes.core import packet, state
-from nadi.pdes.core.algorithms import (
-    NONE,
-    SET_DOWN,
-    TAKE_UP,
-    append,
-    carry,
-    ends,
-    head_of,
-    prefetch_block,
-    tail_of,
-    take_block,
-    without_first,
-)
+from nadi.pdes.core import algorithms, packet, state
 from nadi.pdes.core.jit import hook, inline, outline, trailing_zeros
 from nadi.pdes.network import lane_credits, port_queues
 from nadi.pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, order_ties, take_batch
@@ -49,13 +36,13 @@ def enqueue(net, node, link, queue, now_ps, ingress, word1, word2, word3):
     gate = net.gate[link]
     lane = net.lane[lane_credits.lane_place(net, link, queue)]
     port_queues.join_ports(net, node, link)
-    head, tail = head_of(lane.queue), tail_of(lane.queue)
+    head, tail = algorithms.head_of(lane.queue), algorithms.tail_of(lane.queue)
     if gate.mask & (1 << queue) == 0:
-        head = tail = take_block(net)
+        head = tail = algorithms.take_block(net)
         gate.mask |= 1 << queue
     kept = (ingress << port_queues.TIME_BITS) | (now_ps & port_queues.TIME_MASK)
-    lane.queue = ends(head, append(net, tail, kept, word1, word2, word3))
-    carry(net, SET_DOWN, tail)
+    lane.queue = algorithms.ends(head, algorithms.append(net, tail, kept, word1, word2, word3))
+    algorithms.carry(net, algorithms.SET_DOWN, tail)
 
 
 @inline
@@ -160,12 +147,12 @@ def depart(net, node, link, start_ps):
     gate = net.gate[link]
     queue = next_queue(net, link)
     lane = net.lane[lane_credits.lane_place(net, link, queue)]
-    head = head_of(lane.queue)
-    carry(net, TAKE_UP, head)
+    head = algorithms.head_of(lane.queue)
+    algorithms.carry(net, algorithms.TAKE_UP, head)
     arrival = net.record[head]
     word0, word1, word2, word3 = arrival.ready_ps, arrival.w1, arrival.w2, arrival.w3
-    lane.queue = without_first(net, lane.queue)
-    if lane.queue == NONE:
+    lane.queue = algorithms.without_first(net, lane.queue)
+    if lane.queue == algorithms.NONE:
         gate.mask &= ~(1 << queue)
         if gate.mask == 0:
             port_queues.remove_port(net, node, link)
@@ -245,7 +232,7 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
             word2 = arrival.w2
         else:
             link = np.int64(choose(routes, cell, node, word2))
-        carry(net, TAKE_UP, at)
+        algorithms.carry(net, algorithms.TAKE_UP, at)
         if packet.flags(word1) & packet.FLAG_ACK != 0:
             send_or_enqueue(net, node, link, net.const.lanes + CONTROL, now_ps, word1, word2, word3)
         else:
@@ -272,7 +259,7 @@ def credit_switches(world_address, begin_ps, end_ps, first_node, end_node):
                 return 1
             following, _ = inbox_blocks(net, min(node + 1, nodes - 1))
             if following >= 0:
-                prefetch_block(net, following)
+                algorithms.prefetch_block(net, following)
             take_batch(net, inbox, node, begin_ps, end_ps)
             order_ties(net, inbox, node, begin_ps)
             act(net, inbox, routes, node, begin_ps, end_ps)

@@ -2,19 +2,8 @@
 
 import numpy as np
 
-from nadi.pdes.core import algorithms, packet
+from nadi.pdes.core import algorithms, packet, state
 from nadi.pdes.core.jit import inline, outline, prefetch, trailing_zeros
-from nadi.pdes.core.state import (
-    BLOCK_RECORDS,
-    BLOCK_SHIFT,
-    CARE,
-    CIRCUIT,
-    FRAMED,
-    INF,
-    INSIDE,
-    NEED_BLOCKS,
-    SIDES,
-)
 from nadi.pdes.network.circuits import held_until_ps, next_lit_ps
 from nadi.pdes.network.framing import framed_bytes
 from nadi.pdes.network.lane_credits import refund
@@ -55,7 +44,7 @@ def nominal_psb(net, link):
 @inline
 def on_link_bytes(net, link, word1, size_bytes):
     """Return the bytes on `link` of `net` of a packet, with its word1, of `size_bytes` on a link without flits."""
-    return framed_bytes(net, word1, size_bytes) if class_row(net, link).special & FRAMED != 0 else size_bytes
+    return framed_bytes(net, word1, size_bytes) if class_row(net, link).special & state.FRAMED != 0 else size_bytes
 
 
 @inline
@@ -75,7 +64,7 @@ def share_psb(net, link, word1, shares):
 @inline
 def inbox_of(node, side):
     """Return the place in `net.inbox` of one of the node's inboxes; bits 1 and up of it hold the side."""
-    return 2 * (node * SIDES + side)
+    return 2 * (node * state.SIDES + side)
 
 
 @inline
@@ -90,7 +79,7 @@ def inbox_for(net, link_word, arrival_ps):
     later = arrival_ps - net.ctl.now_ps
     # three comparisons in place of a division, which takes longer than all of them
     ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
-    side = (net.ctl.side + ahead) & (SIDES - 1)
+    side = (net.ctl.side + ahead) & (state.SIDES - 1)
     # the time within the cell and the link share word 0, since an inbox's cell is known to its reader
     return inbox_of(packet.end_of(link_word), side), (later - ahead * cell) << packet.LINK_BITS | packet.number_of(
         link_word
@@ -105,7 +94,7 @@ def put_in(net, inbox_place, word0, word1, word2, word3):
     (pdes/core/packet.py); word1, word2, word3: words of the packet (pdes/core/packet.py).
     """
     # a flag per side tells `earliest` that some node has packets there, without a search over all nodes
-    net.ctl.pending[inbox_place >> 1 & SIDES - 1] = 1
+    net.ctl.pending[inbox_place >> 1 & state.SIDES - 1] = 1
     tail = np.int64(net.inbox[inbox_place + 1])
     if tail < 0:
         tail = algorithms.take_block(net)
@@ -128,7 +117,7 @@ def deliver(net, link_word, arrival_ps, word1, word2, word3):
 @inline
 def reach(net):
     """Return the time before which the inboxes of `net` accept arrivals."""
-    return net.ctl.now_ps + SIDES * net.ctl.cell_ps
+    return net.ctl.now_ps + state.SIDES * net.ctl.cell_ps
 
 
 @inline
@@ -172,7 +161,7 @@ def wait_turn(net, link, link_word, arrival_ps, word1, word2, word3):
 @inline
 def prefetch_inbox(net, link):
     """Prefetch the place of the next packet over `link` in the inbox of `net` at its end."""
-    box = inbox_of(packet.end_of(net.tx[link].meta), (net.ctl.side + 1) & (SIDES - 1))
+    box = inbox_of(packet.end_of(net.tx[link].meta), (net.ctl.side + 1) & (state.SIDES - 1))
     tail = np.int64(net.inbox[box + 1])
     if tail >= 0:
         prefetch(net.record, tail, 0)
@@ -250,7 +239,7 @@ def sample_packet(net, link, queued_ps, word1):
     busy_ps = net.tx[link].busy_ps
     start_ps = busy_ps - max(1, serialisation_ps(size_bytes, psb))
     sample_sent(net, link, start_ps, busy_ps, size_bytes)
-    if net.hooks.shared_switches != 0 and class_row(net, link).special & INSIDE == 0:
+    if net.hooks.shared_switches != 0 and class_row(net, link).special & state.INSIDE == 0:
         sample_queue(net, link, start_ps, net.gate[link].waiting_bytes)
     elif 0 < queued_ps < start_ps and psb > 0:  # bytes before it at its port, as far as they were not sent
         sample_queue(net, link, queued_ps, np.int64((start_ps - queued_ps) / psb))
@@ -266,7 +255,9 @@ def is_dark(net, link, start_ps, duration_ps):
         start_ps: Time in ps.
         duration_ps: Length in ps of the time.
     """
-    return class_row(net, link).special & CIRCUIT != 0 and next_lit_ps(net, link, start_ps, duration_ps) != start_ps
+    return (
+        class_row(net, link).special & state.CIRCUIT != 0 and next_lit_ps(net, link, start_ps, duration_ps) != start_ps
+    )
 
 
 @outline
@@ -286,7 +277,7 @@ def hand_over_with_care(net, link, link_word, queued_ps, arrival_ps, word1, word
         packets = packet.packets_sent(net.tx[link].sent_packets)
         # 0x10E keeps these draws apart from others of the seed; the count gives each packet its own
         is_lost = algorithms.mix3(net.const.seed + 0x10E, packet.number_of(link_word), packets) < error
-    if class_row(net, link).special & CIRCUIT != 0 and packet.destination(word1) != packet.PAUSE_FRAME:
+    if class_row(net, link).special & state.CIRCUIT != 0 and packet.destination(word1) != packet.PAUSE_FRAME:
         size_bytes = on_link_bytes(net, link, word1, packet.wire_bytes(word1))
         duration_ps = max(1, serialisation_ps(size_bytes, link_psb(net, link)))
         is_lost |= is_dark(net, link, net.tx[link].busy_ps - duration_ps, duration_ps)
@@ -316,10 +307,10 @@ def occupy(net, link, queued_ps, start_ps, word1):
     link_class = net.link_class[packet.class_of(link_word)]
     special = link_class.special
     psb = link_class.ps_per_byte
-    if special & (FRAMED | CIRCUIT) != 0:
-        if special & FRAMED != 0:
+    if special & (state.FRAMED | state.CIRCUIT) != 0:
+        if special & state.FRAMED != 0:
             size_bytes = framed_bytes(net, word1, size_bytes)
-        if special & CIRCUIT != 0:
+        if special & state.CIRCUIT != 0:
             start_ps = held_until_ps(net, link, start_ps, max(1, serialisation_ps(size_bytes, psb)))
     busy = start_ps + max(
         1, serialisation_ps(size_bytes, psb)
@@ -346,7 +337,7 @@ def link_send(net, link, queued_ps, start_ps, word1, word2, word3):
     # (`release`). For a node of another LP, a packet that arrives in the next windows enters the outbox.
     special, arrival_ps = occupy(net, link, queued_ps, start_ps, word1)
     link_word = net.tx[link].meta
-    if special & CARE != 0:
+    if special & state.CARE != 0:
         hand_over_with_care(net, link, link_word, 0, arrival_ps, word1, word2, word3)
     else:
         hand_over(net, link, link_word, arrival_ps, word1, word2, word3)
@@ -359,7 +350,7 @@ def prefetch_waiting(net, word):
     while left != 0:
         link = (word << 5) + trailing_zeros(left)
         left &= left - 1
-        algorithms.prefetch_block(net, np.int64(net.wait_head[link]) >> BLOCK_SHIFT)
+        algorithms.prefetch_block(net, np.int64(net.wait_head[link]) >> state.BLOCK_SHIFT)
         prefetch(net.tx, link, 0)
 
 
@@ -368,7 +359,7 @@ def release_due(net):
     """Return whether a packet that waits on a link of `net` arrives in the current cell, so must be released."""
     # in every third cell of the grid, packets that arrive up to the next such cell are released too, so that LPs spend
     # time on it in the same windows
-    ahead = 1 + (SIDES - 2) * np.int64(net.ctl.now_ps // net.ctl.cell_ps % (SIDES - 1) == 0)
+    ahead = 1 + (state.SIDES - 2) * np.int64(net.ctl.now_ps // net.ctl.cell_ps % (state.SIDES - 1) == 0)
     return net.ctl.soonest_ps < net.ctl.now_ps + ahead * net.ctl.cell_ps
 
 
@@ -385,8 +376,8 @@ def far_release_due(net):
 def release(net):
     """Move packets of `net` from links to inboxes and outboxes that accept their times: cells or windows ahead."""
     # returns True if the pool of blocks is too small to finish
-    soonest = INF
-    far_soonest = INF
+    soonest = state.INF
+    far_soonest = state.INF
     for word in range(net.waiting.shape[0]):
         if word + 1 < net.waiting.shape[0]:
             prefetch_waiting(net, word + 1)
@@ -395,18 +386,18 @@ def release(net):
             link = (word << 5) + trailing_zeros(left)
             left &= left - 1
             if net.ctl.free_blocks < net.const.reserve_blocks:
-                net.ctl.need = NEED_BLOCKS
+                net.ctl.need = state.NEED_BLOCKS
                 return True
             head = np.int64(net.wait_head[link])
             link_word = net.tx[link].meta
             is_far = packet.end_of(link_word) >= net.const.nodes
             # packets of one link are in order of arrival, so each link is read up to the first that is not accepted yet
             end = far_reach(net) if is_far else reach(net)
-            algorithms.prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
+            algorithms.prefetch_block(net, np.int64(net.block_next[head >> state.BLOCK_SHIFT]))
             while head >= 0:
                 waiting = net.record[head]
-                if head & (BLOCK_RECORDS - 1) == 0:
-                    algorithms.prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
+                if head & (state.BLOCK_RECORDS - 1) == 0:
+                    algorithms.prefetch_block(net, np.int64(net.block_next[head >> state.BLOCK_SHIFT]))
                 arrival_ps = waiting.ready_ps
                 if arrival_ps >= end:
                     if is_far:

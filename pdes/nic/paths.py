@@ -10,38 +10,9 @@ for a pause (`Constants.tie_pause_ps`, as for ties at switches), its permutation
 
 import numpy as np
 
+from nadi.pdes.core import packet, state
 from nadi.pdes.core.algorithms import mix2
 from nadi.pdes.core.jit import call_hook, clear_row, hook, inline
-from nadi.pdes.core.packet import (
-    ENTROPY_MASK,
-    FLAG_CNP,
-    FLAG_MARK,
-    FLAG_NAK,
-    FLAG_TRIMMED,
-    entropy,
-    filled_in,
-    flags,
-    numbered,
-    with_entropy,
-)
-from nadi.pdes.core.state import (
-    CC_START,
-    MAX_PATHS,
-    PATH_ANSWER,
-    PATH_CHOOSE,
-    PATH_DROPPED,
-    PATH_FORGET,
-    PATH_GOOD,
-    PATH_LOST,
-    PATH_MARKED,
-    PATH_PROBE,
-    PATH_SEND,
-    PATH_TIMED_OUT,
-    PATH_TO_PROBE,
-    PATH_TRIMMED,
-    SELECTIVE_PACKETS,
-    world_at,
-)
 from nadi.pdes.nic.control import update_control
 
 
@@ -51,12 +22,12 @@ def open_paths(qps, pair, path_hash):
     paths = qps.paths[pair]
     paths.salt = mix2(path_hash, 0x9A75)
     # random first entropy and odd step: two queue pairs share few entropies, so switches hash them apart
-    paths.first = mix2(path_hash, 0xBA5E) & ENTROPY_MASK
-    step = mix2(path_hash, 0x57E9) & ENTROPY_MASK | 1
+    paths.first = mix2(path_hash, 0xBA5E) & packet.ENTROPY_MASK
+    step = mix2(path_hash, 0x57E9) & packet.ENTROPY_MASK | 1
     # Newton's iteration doubles the correct low bits of the inverse of an odd number, of which step itself has three
     inverse = step
     for _ in range(4):
-        inverse = inverse * (2 - step * inverse) & ENTROPY_MASK
+        inverse = inverse * (2 - step * inverse) & packet.ENTROPY_MASK
     paths.step = step
     paths.inverse = inverse
 
@@ -64,7 +35,7 @@ def open_paths(qps, pair, path_hash):
 @inline
 def path_of_entropy(net, paths, value):
     """Return the path of a queue pair (row `paths`) that has the entropy `value`, in the run of `net`."""
-    return (value - paths.first) * paths.inverse & ENTROPY_MASK & (net.const.paths - 1)
+    return (value - paths.first) * paths.inverse & packet.ENTROPY_MASK & (net.const.paths - 1)
 
 
 @inline
@@ -93,7 +64,7 @@ def begin_control_anew(net, qps, pair, now_ps):
     cc.line_ps_per_byte, cc.next_send_ps, cc.last_seq = line_ps_per_byte, next_send_ps, last_seq
     cc.last_sent_ps, cc.child, cc.sibling = last_sent_ps, child, sibling
     cc.window_packets = net.const.window_packets
-    update_control(net, qps, pair, CC_START, now_ps, qps.qp[pair].shares, 0, 0)
+    update_control(net, qps, pair, state.CC_START, now_ps, qps.qp[pair].shares, 0, 0)
 
 
 @inline
@@ -108,7 +79,9 @@ def with_path(net, pair, word2, seq, kind, now_ps):
         kind: 1 if nothing is under way, 2 if the packet was sent before, else 0.
         now_ps: Current time in ps.
     """
-    return with_entropy(word2, call_hook(net.hooks.paths, net.const.address, PATH_SEND, pair, seq, kind, now_ps))
+    return packet.with_entropy(
+        word2, call_hook(net.hooks.paths, net.const.address, state.PATH_SEND, pair, seq, kind, now_ps)
+    )
 
 
 @inline
@@ -120,7 +93,7 @@ def path_to_probe(net, pair, now_ps):
         pair: Row of the queue pair in `qps.qp`.
         now_ps: Current time in ps.
     """
-    return call_hook(net.hooks.paths, net.const.address, PATH_TO_PROBE, pair, 0, 0, now_ps)
+    return call_hook(net.hooks.paths, net.const.address, state.PATH_TO_PROBE, pair, 0, 0, now_ps)
 
 
 @inline
@@ -134,8 +107,8 @@ def probe_words(net, qp, value):
     """
     net.count.data_packets += 1
     net.count.sent_bytes += net.const.header_bytes
-    word2 = with_entropy(numbered(qp.w2, qp.una - 1), value)
-    return filled_in(qp.w1, net.const.header_bytes, 0), word2, np.int64(0)
+    word2 = packet.with_entropy(packet.numbered(qp.w2, qp.una - 1), value)
+    return packet.filled_in(qp.w1, net.const.header_bytes, 0), word2, np.int64(0)
 
 
 @hook
@@ -153,36 +126,36 @@ def steer(world_address, operation, pair, a, b, now_ps):
         b: Value of the operation.
         now_ps: Current time in ps.
     """
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, qps = world.net, world.qps
     paths = qps.paths[pair]
     rule = net.hooks.entropy
     keeps = qps.path_sent.shape[0] > 1  # else the rule does not learn
-    sent = pair * SELECTIVE_PACKETS + (a & (SELECTIVE_PACKETS - 1))
-    if operation == PATH_SEND:
+    sent = pair * state.SELECTIVE_PACKETS + (a & (state.SELECTIVE_PACKETS - 1))
+    if operation == state.PATH_SEND:
         if b == 1 and now_ps - paths.last_ps > net.const.tie_pause_ps:
             forget(net, qps, pair)
-            call_hook(rule, world_address, PATH_FORGET, pair, 0, now_ps)
+            call_hook(rule, world_address, state.PATH_FORGET, pair, 0, now_ps)
             if net.hooks.congestion_control != 0:
                 begin_control_anew(net, qps, pair, now_ps)
         paths.last_ps = now_ps
-        path = call_hook(rule, world_address, PATH_CHOOSE, pair, b >> 1, now_ps)
+        path = call_hook(rule, world_address, state.PATH_CHOOSE, pair, b >> 1, now_ps)
         if keeps:
             qps.path_sent[sent] = path
-        return (paths.first + path * paths.step) & ENTROPY_MASK
-    if operation == PATH_TO_PROBE:
-        path = call_hook(rule, world_address, PATH_PROBE, pair, 0, now_ps)
-        return np.int64(path >= 0) * (1 + ((paths.first + path * paths.step) & ENTROPY_MASK))
-    if operation == PATH_ANSWER:
+        return (paths.first + path * paths.step) & packet.ENTROPY_MASK
+    if operation == state.PATH_TO_PROBE:
+        path = call_hook(rule, world_address, state.PATH_PROBE, pair, 0, now_ps)
+        return np.int64(path >= 0) * (1 + ((paths.first + path * paths.step) & packet.ENTROPY_MASK))
+    if operation == state.PATH_ANSWER:
         paths.last_ps = now_ps
-        what = PATH_GOOD
+        what = state.PATH_GOOD
         # a trim at the last hop, which every path has, says nothing about this one (htsim, UecSrc::processNack)
-        if flags(a) & FLAG_NAK != 0 and flags(a) & FLAG_TRIMMED == 0:
-            what = PATH_TRIMMED
-        elif flags(a) & (FLAG_MARK | FLAG_CNP) != 0:
-            what = PATH_MARKED
-        call_hook(rule, world_address, what, pair, path_of_entropy(net, paths, entropy(b)), now_ps)
+        if packet.flags(a) & packet.FLAG_NAK != 0 and packet.flags(a) & packet.FLAG_TRIMMED == 0:
+            what = state.PATH_TRIMMED
+        elif packet.flags(a) & (packet.FLAG_MARK | packet.FLAG_CNP) != 0:
+            what = state.PATH_MARKED
+        call_hook(rule, world_address, what, pair, path_of_entropy(net, paths, packet.entropy(b)), now_ps)
     elif keeps:
-        what = PATH_DROPPED if operation == PATH_LOST else PATH_TIMED_OUT
-        call_hook(rule, world_address, what, pair, np.int64(qps.path_sent[sent]) & (MAX_PATHS - 1), now_ps)
+        what = state.PATH_DROPPED if operation == state.PATH_LOST else state.PATH_TIMED_OUT
+        call_hook(rule, world_address, what, pair, np.int64(qps.path_sent[sent]) & (state.MAX_PATHS - 1), now_ps)
     return np.int64(0)

@@ -2,23 +2,8 @@
 
 import numpy as np
 
+from nadi.pdes.core import packet, state
 from nadi.pdes.core.jit import call_hook, hook, inline
-from nadi.pdes.core.packet import (
-    FLAG_AGAIN,
-    FLAG_ASK,
-    FLAG_ECHO_AGAIN,
-    FLAG_LAST,
-    FLAG_LAST_HOP,
-    FLAG_MARK,
-    FLAG_NAK,
-    FLAG_TRIMMED,
-    HALF_PSN,
-    PSN_MASK,
-    flags,
-    sack_word,
-    wire_bytes,
-)
-from nadi.pdes.core.state import CREDIT_RECEIVE, SELECTIVE_PACKETS, kept_messages, take_row, world_at
 from nadi.pdes.nic.control import ECHO_BITS
 from nadi.pdes.nic.counting import finish_flow
 from nadi.pdes.nic.selective import clear_bit, is_set, sack_base, set_bit
@@ -38,8 +23,8 @@ def keep_last(net, qps, receiver, seq, word1, word2, tag):
         word2: Word 2 of the packet.
         tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
     """
-    message = take_row(net, qps)
-    kept = kept_messages(qps.msg)
+    message = state.take_row(net, qps)
+    kept = state.kept_messages(qps.msg)
     kept[message].tag = tag
     kept[message].last_seq = seq
     kept[message].w1 = word1
@@ -69,7 +54,7 @@ def complete_next(npus, qps, node, receiver, expected_seq):
         receiver: Row of the receiving queue pair in `qps.rxqp`.
         expected_seq: First packet that has not arrived.
     """
-    kept = kept_messages(qps.msg)
+    kept = state.kept_messages(qps.msg)
     message = qps.sel_rx[receiver].head_message
     # complete once all packets up to its last one are in
     if message < 0 or kept[message].last_seq >= expected_seq:
@@ -99,7 +84,7 @@ def accept(qps, receiver, expected_seq, seq):
     """
     seen = qps.sel_rx[receiver].seen
     # beyond the bitmap, or a duplicate
-    if seq - expected_seq >= SELECTIVE_PACKETS or is_set(seen, seq):
+    if seq - expected_seq >= state.SELECTIVE_PACKETS or is_set(seen, seq):
         return False, expected_seq
     set_bit(seen, seq)
     # bits of packets before the first missing one are cleared as it moves on, for the packets 512 later that share them
@@ -117,9 +102,9 @@ def bitmap_of(seen, base_seq):
         seen: Bit set of the packets that have arrived (`Selective.seen`).
         base_seq: Number of the packet of bit 0.
     """
-    at = base_seq & (SELECTIVE_PACKETS - 1)
+    at = base_seq & (state.SELECTIVE_PACKETS - 1)
     word, shift = at >> 5, at & 31
-    words = SELECTIVE_PACKETS >> 5
+    words = state.SELECTIVE_PACKETS >> 5
     low = seen[word] | seen[(word + 1) & (words - 1)] << 32
     if shift == 0:
         return low
@@ -143,11 +128,11 @@ def is_due(net, own, word1, is_new, seq, expected_seq, before_seq):
         expected_seq: First packet that has not arrived.
         before_seq: First packet that had not arrived before it.
     """
-    own.unanswered_bytes += wire_bytes(word1)
-    due = not is_new or own.unanswered_bytes >= net.const.ack_every_bytes or flags(word1) & FLAG_MARK != 0
+    own.unanswered_bytes += packet.wire_bytes(word1)
+    due = not is_new or own.unanswered_bytes >= net.const.ack_every_bytes or packet.flags(word1) & packet.FLAG_MARK != 0
     if is_new:
         own.highest = max(own.highest, seq)
-        if flags(word1) & (FLAG_ASK | FLAG_LAST) != 0:
+        if packet.flags(word1) & (packet.FLAG_ASK | packet.FLAG_LAST) != 0:
             due = True
             own.wants_answer = 1
         # only a packet that was the first missing one can leave nothing behind it missing
@@ -173,14 +158,14 @@ def answer_by_bitmap(net, npus, qps, node, receiver, now_ps, word1, word2, flag_
         flag_bits: Flags of the acknowledgement (FLAG_*).
     """
     expected = qps.rxqp[receiver].expected
-    ahead = (word2 - expected) & PSN_MASK
-    ahead -= (PSN_MASK + 1) * (ahead >= HALF_PSN)
-    if flag_bits & FLAG_NAK == 0 and flags(word1) & FLAG_AGAIN != 0:
-        flag_bits |= FLAG_ECHO_AGAIN
-    if flag_bits & FLAG_NAK == 0:
+    ahead = (word2 - expected) & packet.PSN_MASK
+    ahead -= (packet.PSN_MASK + 1) * (ahead >= packet.HALF_PSN)
+    if flag_bits & packet.FLAG_NAK == 0 and packet.flags(word1) & packet.FLAG_AGAIN != 0:
+        flag_bits |= packet.FLAG_ECHO_AGAIN
+    if flag_bits & packet.FLAG_NAK == 0:
         qps.sel_rx[receiver].unanswered_bytes = 0
     bitmap = bitmap_of(qps.sel_rx[receiver].seen, sack_base(expected + ahead, expected))
-    a2 = sack_word(word2, expected, ahead)
+    a2 = packet.sack_word(word2, expected, ahead)
     send_ack(net, npus, qps, node, receiver, now_ps, word1, a2, bitmap, a2, flag_bits)
 
 
@@ -198,26 +183,28 @@ def receive(world_address, node, now_ps, word1, word2, word3, receiver, flag_bit
         receiver: Row of the receiving queue pair in `qps.rxqp`.
         flag_bits: Flags of the acknowledgement (FLAG_*).
     """
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, npus, qps = world.net, world.npus, world.qps
     if net.hooks.credits != 0:
-        call_hook(net.hooks.credits, net.const.address, CREDIT_RECEIVE, node, receiver, now_ps, word1, word2, word3)
+        call_hook(
+            net.hooks.credits, net.const.address, state.CREDIT_RECEIVE, node, receiver, now_ps, word1, word2, word3
+        )
     rxqp = qps.rxqp[receiver]
     expected = rxqp.expected
-    ahead = (word2 - expected) & PSN_MASK
+    ahead = (word2 - expected) & packet.PSN_MASK
     answers = True
     # a trimmed packet has no data: ask for it again
     # as in NDP (SIGCOMM 2017, section 3), whose receiver answers a trimmed header by a NACK of that packet
-    if flags(word1) & FLAG_TRIMMED != 0:
-        flag_bits |= FLAG_NAK | (FLAG_TRIMMED if flags(word1) & FLAG_LAST_HOP != 0 else 0)
-    elif ahead < HALF_PSN:
+    if packet.flags(word1) & packet.FLAG_TRIMMED != 0:
+        flag_bits |= packet.FLAG_NAK | (packet.FLAG_TRIMMED if packet.flags(word1) & packet.FLAG_LAST_HOP != 0 else 0)
+    elif ahead < packet.HALF_PSN:
         is_new, missing = accept(qps, receiver, expected, expected + ahead)
         if net.const.ack_every_bytes != 0:
             answers = is_due(net, qps.sel_rx[receiver], word1, is_new, expected + ahead, missing, expected)
         rxqp.expected = missing
         if is_new:
-            net.count.payload_bytes += wire_bytes(word1) - net.const.header_bytes
-            if flags(word1) & FLAG_LAST != 0:
+            net.count.payload_bytes += packet.wire_bytes(word1) - net.const.header_bytes
+            if packet.flags(word1) & packet.FLAG_LAST != 0:
                 keep_last(net, qps, receiver, expected + ahead, word1, word2, word3)
         expected = missing
         # the packet may fill a gap behind which several messages are complete
@@ -225,7 +212,7 @@ def receive(world_address, node, now_ps, word1, word2, word3, receiver, flag_bit
         while message >= 0:
             ordinal = np.int64(rxqp.messages)
             rxqp.messages = ordinal + 1
-            kept = kept_messages(qps.msg)[message]
+            kept = state.kept_messages(qps.msg)[message]
             if net.const.reduces == 1:
                 kept.payload_bytes = payload_bytes(net, qps, receiver, kept.last_seq + 1, kept.w1)
             finish_flow(net, qps, kept.w1, kept.tag, ordinal, now_ps)
@@ -235,6 +222,6 @@ def receive(world_address, node, now_ps, word1, word2, word3, receiver, flag_bit
             answer_by_bitmap(net, npus, qps, node, receiver, now_ps, word1, word2, flag_bits)
         return 0
     # word 3 of the acknowledgement: from bit 38 on the sequence number of this packet, below it the send time
-    a3 = ((word2 & PSN_MASK) << ECHO_BITS) | echo_of(net, word1, word3)
+    a3 = ((word2 & packet.PSN_MASK) << ECHO_BITS) | echo_of(net, word1, word3)
     send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, a3, expected, flag_bits)
     return 0

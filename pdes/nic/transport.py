@@ -14,19 +14,11 @@ from nadi.pdes.core.algorithms import FREE, find, find_row, mix2
 from nadi.pdes.core.jit import call_hook, clear_row, hook, inline, outline
 from nadi.pdes.network.link import class_row, link_psb, share_psb
 from nadi.pdes.network.routing import npu_route, path_of
+from nadi.pdes.nic import selective
 from nadi.pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
 from nadi.pdes.nic.counting import count_posted, finish_flow, within_job
 from nadi.pdes.nic.paths import open_paths
 from nadi.pdes.nic.port import activate, arm_timer, queue_control, set_timer, take_message, wake_port
-from nadi.pdes.nic.selective import (
-    FORGET,
-    SACKED,
-    SELECTED,
-    ask_sender,
-    hear_answer,
-    sack_base,
-    time_since_sent,
-)
 from nadi.pdes.nic.several_ports import first_port, port_busy_ps, port_psb, send_from_port
 
 
@@ -398,10 +390,10 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
     shows_loss = False
     if is_extended and net.hooks.selective_sender != 0:
         if net.const.ack_every_bytes != 0:
-            ask_sender(net, SACKED, pair, sack_base(named, una + advance), word3, 0)
+            selective.ask_sender(net, selective.SACKED, pair, selective.sack_base(named, una + advance), word3, 0)
         is_trimmed = np.int64(packet.flags(word1) & packet.FLAG_NAK != 0)
         is_known = named >= qp.una and named < qp.sent_max
-        shows_loss = is_known and ask_sender(net, SELECTED, pair, named, now_ps, is_trimmed) == 1
+        shows_loss = is_known and selective.ask_sender(net, selective.SELECTED, pair, named, now_ps, is_trimmed) == 1
         if net.const.by_flight == 1:
             fresh = arrived_packets(net, qps, pair) - known
     # congestion control handles every acknowledgement, and then a loss; there is no round trip of a sequence
@@ -415,13 +407,15 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
             if not is_extended or net.const.ack_every_bytes == 0:
                 rtt = round_trip(qps, pair, now_ps, answered, word3 & ECHO_MASK)
             elif answered >= una:
-                rtt = time_since_sent(qps, pair, answered, packet.flags(word1) & packet.FLAG_ECHO_AGAIN != 0, now_ps)
+                rtt = selective.time_since_sent(
+                    qps, pair, answered, packet.flags(word1) & packet.FLAG_ECHO_AGAIN != 0, now_ps
+                )
         update_control(
             net, qps, pair, state.CC_ACK, now_ps, fresh, np.int64(packet.flags(word1) & packet.FLAG_MARK != 0), rtt
         )
     return_to_lost(net, qps, pair, now_ps, word1, word2, named, shows_loss)
     if is_extended and net.const.sleek == 1:
-        set_timer(npus, node, hear_answer(net, qps, pair, now_ps, named == una - 1))
+        set_timer(npus, node, selective.hear_answer(net, qps, pair, now_ps, named == una - 1))
     # the window may have room now
     activate(net, npus, qps, node, pair)
 
@@ -435,7 +429,7 @@ def take_acknowledged(net, npus, qps, node, pair, now_ps, advance):
     if advance == 0 or advance >= packet.HALF_PSN or una > qp.sent_max:
         return np.int64(0)
     if net.hooks.selective_sender != 0:
-        ask_sender(net, FORGET, pair, qp.una, una, 0)
+        selective.ask_sender(net, selective.FORGET, pair, qp.una, una, 0)
     qp.una = una
     qp.retries = 0  # progress ends the doubling of timeouts
     if qp.head_end <= una:

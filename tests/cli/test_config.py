@@ -197,7 +197,7 @@ NO_FILES = {
     "jobs": {"trace_set", "name", "start"},
     "serving": {"prompt", "generate", "software"},
     "topology": {"graph"},
-    "network": {"congestion", "flows", "tiers"},
+    "network": {"classes", "congestion", "denied_paths", "flows", "tiers"},
     "compute": {"efficiency"},
     "engine": {"checkpoint", "fast_forward", "reuse"},
     "faults": {"link", "switch", "npu"},

@@ -7,19 +7,10 @@ it is emptied, and EXPLORED packets take random paths.
 
 import numpy as np
 
+from nadi.pdes.core import state
 from nadi.pdes.core.jit import hook, inline, seen_as
 from nadi.pdes.core.rows import word
 from nadi.pdes.core.rows.network import PairPaths
-from nadi.pdes.core.state import (
-    MAX_PATHS,
-    PATH_CHOOSE,
-    PATH_DROPPED,
-    PATH_FORGET,
-    PATH_GOOD,
-    PATH_TIMED_OUT,
-    SELECTIVE_PACKETS,
-    world_at,
-)
 from nadi.pdes.nic.entropy._turns import at_random
 
 TITLE = "random paths, of which those of unmarked acknowledgements are used again"
@@ -65,11 +56,11 @@ def act(world_address, operation, pair, path, now_ps):
         path: Number of the path.
         now_ps: Current time in ps.
     """
-    world = world_at(world_address)
+    world = state.world_at(world_address)
     net, qps = world.net, world.qps
     own = of_rule(qps.paths)[pair]
-    base = pair * SELECTIVE_PACKETS
-    if operation == PATH_CHOOSE:
+    base = pair * state.SELECTIVE_PACKETS
+    if operation == state.PATH_CHOOSE:
         if own.exploring > 0:
             own.exploring -= 1
             return np.int64(at_random(net, qps.paths[pair]))
@@ -83,18 +74,18 @@ def act(world_address, operation, pair, path, now_ps):
             own.fresh -= 1
         if place < 0:
             return np.int64(at_random(net, qps.paths[pair]))
-        return np.int64(qps.path_good[base + place]) & (MAX_PATHS - 1)
-    is_lost = operation == PATH_TIMED_OUT or operation == PATH_DROPPED
+        return np.int64(qps.path_good[base + place]) & (state.MAX_PATHS - 1)
+    is_lost = operation == state.PATH_TIMED_OUT or operation == state.PATH_DROPPED
     if is_lost and own.frozen_until_ps == 0 and own.exploring == 0:
         own.frozen_until_ps = now_ps + FREEZE_PS
     if own.frozen_until_ps > 0 and now_ps > own.frozen_until_ps:
         empty(own)
         own.exploring = EXPLORED
-    if operation == PATH_GOOD:
+    if operation == state.PATH_GOOD:
         qps.path_good[base + own.head] = path
         own.head = (own.head + 1) & (RING - 1)
         own.fresh = min(own.fresh + 1, RING)
         own.entries = min(own.entries + 1, RING)
-    elif operation == PATH_FORGET:
+    elif operation == state.PATH_FORGET:
         empty(own)
     return np.int64(0)

@@ -15,17 +15,9 @@ import math
 from typing import NamedTuple
 
 from nadi.inputs.units import KIB, PS_PER_US
+from nadi.workload.collectives.nccl import tuning
 from nadi.workload.collectives.nccl.decision import HALF_A_BLOCK, NVLINK_PAYLOAD, UNLIMITED_CONNECTIONS
-from nadi.workload.collectives.nccl.tuning import (
-    LL,
-    PROTOCOLS,
-    RING,
-    SIMPLE,
-    Protocol,
-    TuningInput,
-    base_ps,
-    message_hop_ps,
-)
+from nadi.workload.collectives.nccl.tuning import base_ps
 from nadi.workload.collectives.plans.plan import Lane
 from nadi.workload.shape import GroupShape
 
@@ -47,7 +39,7 @@ _MAX_CHANNELS = 64  # maximum number of channels of a communicator (MAXCHANNELS)
 class Communicator(NamedTuple):
     """The properties of a group's communicator that the rules use."""
 
-    host: TuningInput  # the group and its GPUs, as NCCL's model sees them
+    host: tuning.TuningInput  # the group and its GPUs, as NCCL's model sees them
     channels: int  # number of channels of the communicator, a power of two
     per_peer: int  # maximum number of channels of one message, a power of two
     paced: bool  # whether channels have a rate of their own (ways.PLANNED); else a message uses its whole port
@@ -64,9 +56,9 @@ class MessageTransport(NamedTuple):
     first_connection: int  # connection of such messages with one channel
 
     @property
-    def transport(self) -> Protocol:
+    def transport(self) -> tuning.Protocol:
         """The protocol's constants."""
-        return PROTOCOLS[self.protocol]
+        return tuning.PROTOCOLS[self.protocol]
 
     @property
     def connection(self) -> int:
@@ -115,7 +107,7 @@ class MessageTransport(NamedTuple):
         return max(1.0, line_gb_per_s / (self.gb_per_s / self.channels * _power_of_two(self.channels)))
 
 
-def communicator(host: TuningInput, channels: int = 0, *, is_paced: bool) -> Communicator:
+def communicator(host: tuning.TuningInput, channels: int = 0, *, is_paced: bool) -> Communicator:
     """Return a group's communicator, as `ncclTopoComputeP2pChannels` does.
 
     Args:
@@ -149,19 +141,19 @@ def message(
     channels = _channels(group, size_bytes)
     # NCCL has no LL buffers between hosts for sends and receives (NCCL_ALLOC_P2P_NET_LL_BUFFERS is 0)
     is_small = not between_hosts and size_bytes <= channels * _MAX_LL_BYTES
-    chosen = LL.name if is_small else SIMPLE.name
+    chosen = tuning.LL.name if is_small else tuning.SIMPLE.name
     protocol = chosen if proto == AUTO else proto
     generation = group.host.generation
     gb_per_s = channels * HALF_A_BLOCK * generation.message_block_gb_per_s if group.paced else math.inf
-    hop_ps = message_hop_ps(group.host, protocol, between_hosts=between_hosts)
+    hop_ps = tuning.message_hop_ps(group.host, protocol, between_hosts=between_hosts)
     first = _FIRST_BETWEEN if between_hosts else _FIRST_INSIDE if group.host.plan.hosts > 1 else _FIRST_CONNECTION
     kernel = group.host.kernel
     if not kernel or not group.paced:
-        return MessageTransport(protocol, channels, base_ps(RING, protocol), hop_ps, gb_per_s, first)
-    launch_ps = round((kernel.message_us[protocol == SIMPLE.name] + peers * kernel.peer_us) * PS_PER_US) - hop_ps
-    if protocol == LL.name:
-        slowest_ps = LL.wire_bytes(size_bytes) / (channels * HALF_A_BLOCK * kernel.ll_block_gb_per_s) * 1e3
-        waits_ps = slowest_ps - LL.wire_bytes(size_bytes) / gb_per_s * 1e3
+        return MessageTransport(protocol, channels, base_ps(tuning.RING, protocol), hop_ps, gb_per_s, first)
+    launch_ps = round((kernel.message_us[protocol == tuning.SIMPLE.name] + peers * kernel.peer_us) * PS_PER_US) - hop_ps
+    if protocol == tuning.LL.name:
+        slowest_ps = tuning.LL.wire_bytes(size_bytes) / (channels * HALF_A_BLOCK * kernel.ll_block_gb_per_s) * 1e3
+        waits_ps = slowest_ps - tuning.LL.wire_bytes(size_bytes) / gb_per_s * 1e3
     else:  # what fills the receiver's buffers is emptied after the last byte has come, unless the channels are slower
         port_gb_per_s = group.host.plan.nvlink / generation.nvlink_payload * NVLINK_PAYLOAD
         held_bytes = min(size_bytes, _SLOTS * _NVLINK_CHUNK_BYTES)
