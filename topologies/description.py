@@ -46,7 +46,7 @@ def describe(graph: Graph) -> dict[str, object]:
         "max_delay_ps": int(graph.link_delay_ps.max(initial=0)),
         "diameter_hops": routing.diameter(graph.npus),
         "ecmp_width": routing.ecmp_width(),
-        "routing_bytes": sum(array.nbytes for array in vars(routing).values()),
+        "routing_bytes": sum(each.nbytes for each in vars(routing).values() if isinstance(each, np.ndarray)),
     }
     exact_bps = routing.bisection_bps(graph)
     if exact_bps is not None:

@@ -299,7 +299,7 @@ class Resolver:
             config = config.decided(system={"compute_slowdown": slowdown})
         sample_ps = _sample_ps(config.output.sample, graph, settings)
         check_supported(config.faults, network.model, has_pauses=network.anywhere("pfc"))
-        optical.check_supported(config)
+        optical.check_supported(config.optical, network, config.faults)
         faults = schedule(
             config.faults,
             network.detection_time,

@@ -57,8 +57,8 @@ def run(name):
     control = dataclasses.replace(control, update=listening(control.update, heard["calls"]))
     is_marked, send_ack = shared_switch.is_marked, transport.send_ack
 
-    def marks(net, node, link, left, start):
-        marked = bool(is_marked(net, node, link, left, start))
+    def marks(net, node, link, klass, left, start):
+        marked = bool(is_marked(net, node, link, klass, left, start))
         heard["marks"].append([int(left), marked])
         return marked
 

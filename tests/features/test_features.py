@@ -108,7 +108,7 @@ def test_all_pairs_are_tried_that_are_not_refused(seed):
     assert len(found) >= pairs - matrix.refused
     assert all(what == "crash" for _, what in matrix.defects)
     assert matrix.defects
-    assert matrix.runs < 800
+    assert matrix.runs < pairs / 25  # a run tries many new pairs at once
 
 
 BEGINNING = """

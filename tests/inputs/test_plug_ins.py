@@ -221,6 +221,6 @@ def test_an_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(plug_ins.PlugInError) as refused:
         plug_ins.module("switch discipline", "wieghted")
     assert str(refused.value) == (
-        "unknown switch discipline 'wieghted'; did you mean 'weighted'? known: strict, weighted, or the path of a file "
-        "NAME.py"
+        "unknown switch discipline 'wieghted'; did you mean 'weighted'? known: strict, ets, weighted, or the path of a "
+        "file NAME.py"
     )

