@@ -407,9 +407,8 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
             if not is_extended or net.const.ack_every_bytes == 0:
                 rtt = round_trip(qps, pair, now_ps, answered, word3 & ECHO_MASK)
             elif answered >= una:
-                rtt = selective.time_since_sent(
-                    qps, pair, answered, packet.flags(word1) & packet.FLAG_ECHO_AGAIN != 0, now_ps
-                )
+                is_again = packet.flags(word1) & packet.FLAG_ECHO_AGAIN != 0
+                rtt = selective.time_since_sent(qps, pair, answered, is_again, now_ps)
         update_control(
             net, qps, pair, state.CC_ACK, now_ps, fresh, np.int64(packet.flags(word1) & packet.FLAG_MARK != 0), rtt
         )

@@ -13,6 +13,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from nadi.pdes.core import jit
+from nadi.pdes.core.jit import call_hook
 from nadi.pdes.core.rows.run import LpTurn, TeamState, Worker
 from nadi.pdes.core.state import DONE, INF, SENT, Int64, world_at
 from nadi.pdes.reuse_kernels.quiescent import has_no_packets
@@ -213,7 +214,7 @@ def settle(context_address, worker_row, window_number):
         # others learn of it with the next batches, and all act after the same window
         state.said_snapshot_point = state.asked
     if has_others(batches):
-        return jit.call_hook(batches.hooks.agree, context_address, window_number)
+        return call_hook(batches.hooks.agree, context_address, window_number)
     return DONE
 
 
@@ -265,7 +266,7 @@ def first_parts(context_address, worker_row, worker):
         if worker_row.lp < 0:
             worker_row.lp = next_lp(pool, context.addresses.shape[0], worker_row.window & 1, worker)
             if worker_row.lp >= 0 and has_others(context.batches):
-                jit.call_hook(context.batches.hooks.unpack_batches, context_address, worker_row.lp, worker_row.window)
+                call_hook(context.batches.hooks.unpack_batches, context_address, worker_row.lp, worker_row.window)
         lp = worker_row.lp
         if lp < 0:
             return DONE
@@ -274,7 +275,7 @@ def first_parts(context_address, worker_row, worker):
             return status
         worker_row.known_ps = min(worker_row.known_ps, soonest)
         if has_others(context.batches):
-            jit.call_hook(context.batches.hooks.pack_batches, context_address, lp, worker_row.window)
+            call_hook(context.batches.hooks.pack_batches, context_address, lp, worker_row.window)
         # the rest of the LP follows while batches travel (`second_parts`)
         if status == SENT:
             worker_row.parts += 1
@@ -295,7 +296,7 @@ def second_parts(context_address, worker_row, worker):
         worker_row.rest = context.pool.rest[worker_row.rest]
         if has_others(context.batches):
             # between LPs, since MPI moves data only while it is called
-            jit.call_hook(context.batches.hooks.help_along, context_address, worker)
+            call_hook(context.batches.hooks.help_along, context_address, worker)
     return DONE
 
 
@@ -313,7 +314,7 @@ def do_parts(context_address, worker_row, worker):
         jit.store_release(team.words, PACKED + worker * WORKER_WORDS, number + 1)
     if worker_row.stage == SENDING:
         if has_others(batches):
-            status = jit.call_hook(batches.hooks.send_batches, context_address, worker)
+            status = call_hook(batches.hooks.send_batches, context_address, worker)
             if status != DONE:
                 return status
         worker_row.stage = SECOND
@@ -323,7 +324,7 @@ def do_parts(context_address, worker_row, worker):
             return status
         worker_row.stage = RECEIVING
     if worker_row.stage == RECEIVING and has_others(batches):
-        status = jit.call_hook(batches.hooks.take_batches, context_address, worker)
+        status = call_hook(batches.hooks.take_batches, context_address, worker)
         if status != DONE:
             return status
     if worker_row.leads == 1:
