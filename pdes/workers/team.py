@@ -12,8 +12,20 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from nadi.pdes.core import jit
-from nadi.pdes.core.jit import call_hook
+from nadi.pdes.core.jit import (
+    aligned,
+    call_hook,
+    clock_ns,
+    fetch_add,
+    full,
+    inline,
+    kernel,
+    load_acquire,
+    reader,
+    store_release,
+    yield_core,
+    zeros,
+)
 from nadi.pdes.core.rows.run import LpTurn, TeamState, Worker
 from nadi.pdes.core.state import DONE, INF, SENT, Int64, world_at
 from nadi.pdes.reuse_kernels.quiescent import has_no_packets
@@ -59,7 +71,7 @@ class WorkerContext(NamedTuple):
     batches: MessageBatches  # packets for other teams
 
 
-context_at = jit.reader(WorkerContext)
+context_at = reader(WorkerContext)
 
 SPINS = 4000  # checks of a word in a busy loop, before the core is yielded
 YIELDS = 50_000  # checks of a word between which the core is yielded, before control returns to Python
@@ -97,15 +109,15 @@ def found_team(team: Team, cell_ps: int, window_ps: int, *, pool_size: int) -> N
 
 def new_pool(lps: int, first: int = 0, threads: int = 1) -> PoolLists:
     """Return the lists of a pool of `threads` workers, from number `first` of the team on, for `lps` LPs."""
-    words = jit.zeros(2 * max(lps, 1) * LpTurn.words)  # rows without LPs, too: NumPy refuses a view without items
+    words = zeros(2 * max(lps, 1) * LpTurn.words)  # rows without LPs, too: NumPy refuses a view without items
     turns = words.view(LpTurn.dtype).view(np.recarray)
     lp = np.arange(lps)
     # LPs are dealt out in blocks at first; from the second window on each worker prefers what it did last
     workers = first + lp * threads // max(lps, 1)
-    return PoolLists(turns, words, jit.aligned(workers), jit.aligned(np.tile(lp, 2)), jit.zeros(lps), jit.full(lps, -1))
+    return PoolLists(turns, words, aligned(workers), aligned(np.tile(lp, 2)), zeros(lps), full(lps, -1))
 
 
-@jit.inline
+@inline
 def plan_next(pool, lps, window_number):
     """Order the `lps` LPs of a pool for the window after window_number, the most costly first."""
     # of the other parity: workers may still take LPs of this window from the lists of this one
@@ -124,7 +136,7 @@ def plan_next(pool, lps, window_number):
         pool.turns[turn].taken = 0
 
 
-@jit.inline
+@inline
 def next_lp(pool, lps, parity, worker):
     """Take the next free LP of a pool for a worker, preferably one that it did last; -1 = all are taken.
 
@@ -139,13 +151,13 @@ def next_lp(pool, lps, parity, worker):
             if of_all == 0 and pool.worker[lp] != worker:
                 continue
             # a read first, since an atomic addition takes the cache line from others
-            if jit.load_acquire(pool.words, taken) == 0 and jit.fetch_add(pool.words, taken, np.int64(1)) == 0:
+            if load_acquire(pool.words, taken) == 0 and fetch_add(pool.words, taken, np.int64(1)) == 0:
                 pool.worker[lp] = worker
                 return lp
     return np.int64(-1)
 
 
-@jit.inline
+@inline
 def await_word(team, place, minimum, worker_row):
     """Wait until a word of the team's memory is at least `minimum`. Return DONE, ABORTED, or WAITING after a while.
 
@@ -154,25 +166,25 @@ def await_word(team, place, minimum, worker_row):
     """
     # The waiting time is counted in worker_row, the waiting worker's, only while it actually waits.
     words = team.words
-    if jit.load_acquire(words, place) >= minimum:
+    if load_acquire(words, place) >= minimum:
         return DONE
-    begun = jit.clock_ns()
+    begun = clock_ns()
     status = WAITING
     # microseconds of spinning, as most waits are short; then the core is given away: the worker waited for may need it
     for turn in range(SPINS + YIELDS):
-        if jit.load_acquire(words, place) >= minimum:
+        if load_acquire(words, place) >= minimum:
             status = DONE
             break
         if turn >= SPINS:
-            if jit.load_acquire(words, ABORT) == 1:
+            if load_acquire(words, ABORT) == 1:
                 status = ABORTED
                 break
-            jit.yield_core()
-    worker_row.waited_ns += jit.clock_ns() - begun
+            yield_core()
+    worker_row.waited_ns += clock_ns() - begun
     return status
 
 
-@jit.inline
+@inline
 def await_all(team, place, worker_row, window_number):
     """Wait until all workers have written a word in a window. Return as `await_word`.
 
@@ -186,7 +198,7 @@ def await_all(team, place, worker_row, window_number):
     return DONE
 
 
-@jit.inline
+@inline
 def settle(context_address, worker_row, window_number):
     """Find the earliest event of all, in the first worker. Return DONE, ABORTED, WAITING, or EXCHANGE (call Python).
 
@@ -218,7 +230,7 @@ def settle(context_address, worker_row, window_number):
     return DONE
 
 
-@jit.inline
+@inline
 def is_at_mark(context):
     """Return whether the watched NPU has no more rows left than its mark, and no packet is under way in any LP.
 
@@ -238,7 +250,7 @@ def is_at_mark(context):
     return quiescent
 
 
-@jit.inline
+@inline
 def do_window(context, worker_row, lp):
     """Do an LP's part of a worker's window, or the rest of it; return its status and earliest event (pdes.window).
 
@@ -257,7 +269,7 @@ def do_window(context, worker_row, lp):
     return status, soonest
 
 
-@jit.inline
+@inline
 def first_parts(context_address, worker_row, worker):
     """Do LPs until their packets for other teams are sent, by `worker` (worker_row); FULL, FAILED: current LP."""
     context = context_at(context_address)
@@ -284,7 +296,7 @@ def first_parts(context_address, worker_row, worker):
             worker_row.rest = lp
 
 
-@jit.inline
+@inline
 def second_parts(context_address, worker_row, worker):
     """Do the rest of LPs, while batches travel, by `worker` with its worker_row. Return as `first_parts`."""
     context = context_at(context_address)
@@ -300,7 +312,7 @@ def second_parts(context_address, worker_row, worker):
     return DONE
 
 
-@jit.inline
+@inline
 def do_parts(context_address, worker_row, worker):
     """Do all work of `worker`, with its worker_row, in a window. Return DONE, or the status that interrupts it."""
     context = context_at(context_address)
@@ -311,7 +323,7 @@ def do_parts(context_address, worker_row, worker):
             return status
         worker_row.stage = SENDING
         # batches may be sent once all workers have packed theirs
-        jit.store_release(team.words, PACKED + worker * WORKER_WORDS, number + 1)
+        store_release(team.words, PACKED + worker * WORKER_WORDS, number + 1)
     if worker_row.stage == SENDING:
         if has_others(batches):
             status = call_hook(batches.hooks.send_batches, context_address, worker)
@@ -330,11 +342,11 @@ def do_parts(context_address, worker_row, worker):
     if worker_row.leads == 1:
         plan_next(context.pool, context.addresses.shape[0], number)
     worker_row.stage = ALL
-    jit.store_release(team.words, ARRIVED + worker * WORKER_WORDS, number + 1)
+    store_release(team.words, ARRIVED + worker * WORKER_WORDS, number + 1)
     return DONE
 
 
-@jit.kernel
+@kernel
 def work(context_address, worker, max_hops, max_windows):
     """Do windows as a worker of the team, with others of its pool.
 
@@ -368,7 +380,7 @@ def work(context_address, worker, max_hops, max_windows):
             state.begin_ps = INF if state.soonest_ps >= INF else state.soonest_ps // state.cell_ps * state.cell_ps
             # release: a worker that sees the new number also sees begin_ps and snapshot_point, which were written
             # before
-            jit.store_release(team.words, PUBLISHED, state.published + 1)
+            store_release(team.words, PUBLISHED, state.published + 1)
         status = await_word(team, PUBLISHED, number + 1, worker_row)
         if status != DONE:
             return status
