@@ -30,6 +30,10 @@ SWITCHES = {"output queues": {}, "credits": {"credits": CreditSwitch(virtual_lan
 def dead_links(graph, part, packets):
     """The cable between switches that carries most packets in one direction, or all cables of the switch at its end."""
     between = (graph.link_src >= graph.npus) & (graph.link_dst >= graph.npus)
+    # a leaf of a tree carries nothing but its own NPUs' traffic, which takes no part
+    higher = np.setdiff1d(graph.link_dst[between], graph.link_dst[graph.link_src < graph.npus])
+    if part == "switch" and len(higher):
+        between &= np.isin(graph.link_dst, higher)
     link = int(np.argmax(np.where(between, packets, -1)))
     return of_switch(graph, int(graph.link_dst[link])) if part == "switch" else (link & ~1, link | 1)
 
