@@ -387,6 +387,8 @@ def manage(world_address, operation, node, row, now_ps, word1, word2, word3):
         return np.int64(0) if word2 == 1 else np.int64(ask(net, npus, qps, row) << ECHO_BITS)
     elif operation == state.CREDIT_HEAR:
         stop_speculating(qps, row)
+        # also for one that takes turns at its port, which will find no credit when its turn comes
+        request(net, npus, qps, node, row, now_ps, False)
     elif operation == state.CREDIT_RECEIVE:
         own = qps.credit_rx[row]
         back = packet.FLAG_ACK | packet.FLAG_CNP | packet.FLAG_LAST
