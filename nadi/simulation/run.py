@@ -30,6 +30,7 @@ from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.equivalence import ClassProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.isolated import idle_settings
+from nadi.simulation.followed_epochs import FollowedEpochs
 from nadi.topologies import Graph
 from nadi.workload import CollectiveSettings, Program
 from nadi.workload.program import further_rows
@@ -79,6 +80,7 @@ class RunPlan:
     warnings: Sequence[str]  # sentences about inputs, for the results
     without_effect: WithoutEffect  # keys and faults that change nothing, as far as they are known before the run
     if_no_time: str  # why the run takes no time, if it takes none
+    epochs: FollowedEpochs | None  # epochs of optical switches that follow phases of the workload
     without_faults: Callable[[], "RunPlan"] | None  # plan of the same run without its faults, if results compare it
     alone: Sequence[Callable[[], "RunPlan"]]  # plan of each job alone on the fabric, if results compare them
 
@@ -200,10 +202,7 @@ def execute(
                 publishing,
             )
         with usual_signals():
-            results = run_program(
-                *(plan.graph, plan.program, plan.settings, progress),
-                *(plan.workers, plan.owner, plan.expected, checkpoints),
-            )
+            known["settings"], results = _by_packets(plan, progress, checkpoints)
     else:
         results = plan.workers.by_rank_0(plan.graph.npus, lambda: _at_closed_forms(plan, formulas, progress))
     finished = FinishedRun(**known, results=results, formulas=frozenset(formulas))
@@ -213,6 +212,22 @@ def execute(
         finish_ps = execute(plan.without_faults(), _Silence()).results.finish_time_ps
         finished = replace(finished, without_faults_ps=finish_ps)
     return replace(finished, alone_ps=_times_alone_ps(plan, progress)) if plan.alone else finished
+
+
+def _by_packets(
+    plan: RunPlan, progress: Progress, checkpoints: CheckpointFolder | None
+) -> tuple[pdes.Settings, pdes.Results]:
+    """Run a plan by packets or flows; return its settings, with the begins of epochs that were found, and results."""
+
+    def run(settings: pdes.Settings, checkpoints: CheckpointFolder | None = None) -> pdes.Results:
+        inputs = plan.graph, plan.program, settings, progress
+        return run_program(*inputs, plan.workers, plan.owner, plan.expected, checkpoints)
+
+    settings, results = plan.settings, None
+    if plan.epochs is not None:
+        settings, results = plan.epochs.find(settings, run, plan.workers.ranks.exchange, progress)
+    # a run that saves its state, or continues from one, has its circuits from the begin on
+    return settings, run(settings, checkpoints) if results is None or checkpoints is not None else results
 
 
 def _at_closed_forms(plan: RunPlan, formulas: set[tuple[int, int]], progress: Progress) -> pdes.Results:

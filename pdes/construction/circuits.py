@@ -40,6 +40,9 @@ class Circuits:
 
     circuits: tuple[Circuit, ...] = ()
     period_ps: int = 0  # the windows are those of one period, of which there is no first; 0 = they happen once
+    # what timeouts allow for waiting where epochs follow the workload, so that no NPU knows how long a circuit is away;
+    # -1 = epochs follow a schedule
+    unknown_wait_ps: int = -1
 
     def __bool__(self) -> bool:
         return bool(self.circuits)
@@ -47,13 +50,17 @@ class Circuits:
     @property
     def need_timers(self) -> bool:
         """Whether packets may get lost at a circuit, or overtake others as routes change, so that timers must run."""
+        # what waits for a phase of the workload is not lost
+        waits = self.unknown_wait_ps >= 0
         return any(
-            each.lit != ((0, INF),) and (each.routed is not None or not each.holds or not self.period_ps)
+            each.lit != ((0, INF),) and (each.routed is not None or not each.holds or not (self.period_ps or waits))
             for each in self.circuits
         )
 
     def longest_wait_ps(self) -> int:
         """Return the longest time in ps from the end of a window of a circuit that holds until its next one."""
+        if self.unknown_wait_ps >= 0:
+            return self.unknown_wait_ps
         waits = [0]
         for each in self.circuits:
             if each.holds and each.lit:
