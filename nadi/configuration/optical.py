@@ -85,7 +85,8 @@ class OpticalSection(Section):
                     raise ValueError(f"port {port} is {times} times in matching {number}; expected at most one circuit")
         timed = [key for key in ("slot", "at", "phases") if getattr(self, key)]
         if len(timed) != 1 and self.changes:
-            raise ValueError(f"found {' and '.join(timed) or 'none'} of slot, at and phases; expected exactly one")
+            found = " and ".join(timed) or "none"
+            raise ValueError(f"found {found}; expected exactly one of slot, at and phases")
         if self.slot is None and self.offset:
             raise ValueError("offset is set without slot; expected slot beside it")
         if self.period is not None and not self.at:

@@ -40,27 +40,25 @@ class Circuits:
 
     circuits: tuple[Circuit, ...] = ()
     period_ps: int = 0  # the windows are those of one period, of which there is no first; 0 = they happen once
-    # what timeouts allow for waiting where epochs follow the workload, so that no NPU knows how long a circuit is away;
-    # -1 = epochs follow a schedule
-    unknown_wait_ps: int = -1
 
     def __bool__(self) -> bool:
         return bool(self.circuits)
 
     @property
+    def change(self) -> bool:
+        """Whether a circuit carries packets at some times only."""
+        return any(each.lit != ((0, INF),) for each in self.circuits)
+
+    @property
     def need_timers(self) -> bool:
         """Whether packets may get lost at a circuit, or overtake others as routes change, so that timers must run."""
-        # what waits for a phase of the workload is not lost
-        waits = self.unknown_wait_ps >= 0
         return any(
-            each.lit != ((0, INF),) and (each.routed is not None or not each.holds or not (self.period_ps or waits))
+            each.lit != ((0, INF),) and (each.routed is not None or not each.holds or not self.period_ps)
             for each in self.circuits
         )
 
     def longest_wait_ps(self) -> int:
         """Return the longest time in ps from the end of a window of a circuit that holds until its next one."""
-        if self.unknown_wait_ps >= 0:
-            return self.unknown_wait_ps
         waits = [0]
         for each in self.circuits:
             if each.holds and each.lit:
@@ -106,6 +104,22 @@ class Circuits:
             if not changes or dark != changes[-1][1]:
                 changes.append((time, dark))
         return changes
+
+
+@dataclass(frozen=True)
+class FollowingCircuits(Circuits):
+    """Circuits whose epochs follow the workload: nobody knows how long one is away, and what waits is not lost."""
+
+    allowed_wait_ps: int = 0  # time that timeouts allow for waiting
+
+    @property
+    def need_timers(self) -> bool:
+        """As of `Circuits`."""
+        return any(each.lit != ((0, INF),) and (each.routed is not None or not each.holds) for each in self.circuits)
+
+    def longest_wait_ps(self) -> int:
+        """Return the time in ps that timeouts allow for waiting."""
+        return self.allowed_wait_ps
 
 
 NO_CIRCUITS = Circuits()

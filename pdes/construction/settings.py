@@ -79,9 +79,14 @@ class Faults:
     @property
     def never_change(self) -> bool:
         """Whether links and NPUs are as slow from the begin of the run to its end, and no packet is lost."""
+        return self.only_repeat and not self.circuits.change
+
+    @property
+    def only_repeat(self) -> bool:
+        """Whether nothing changes but circuits, again and again."""
         spans = {(fault.at_ps, fault.until_ps) for fault in self.npus}
-        changes = self.storms or self.circuits
-        return spans <= {(0, INF)} and not changes and all(fault.is_lasting for fault in self.links)
+        once = self.storms or (self.circuits.change and not self.circuits.period_ps)
+        return spans <= {(0, INF)} and not once and all(fault.is_lasting for fault in self.links)
 
     def can_lose(self, settings: "Settings") -> bool:
         """Return whether packets may get lost, or overtake others where circuits change, so that timers must run.

@@ -192,8 +192,8 @@ def test_the_search_finds_the_only_run_that_agrees_with_itself(phases, has_timer
 
 
 REFUSED = {
-    "neither": ({"matchings": [[[0, 1]], []]}, "none of slot, at and phases"),
-    "both": ({"phases": ["a", "b"], "at": ["0s", "1us"]}, "at and phases of slot, at and phases"),
+    "neither": ({"matchings": [[[0, 1]], []]}, "found none; expected exactly one of slot"),
+    "both": ({"phases": ["a", "b"], "at": ["0s", "1us"]}, "found at and phases; expected exactly one"),
     "too few": ({"phases": ["a"]}, "2 matchings and 1 phases"),
     "twice": ({"phases": ["a", ["b", "a"]]}, "'a' in 2 phases"),
     "empty": ({"phases": ["a", []]}, "a phase without a group"),

@@ -59,7 +59,9 @@ class OpticalSwitches:
             for section in (switch.section for switch in self.switches)
             if section.phases
         ]
-        return parallel.Circuits(tuple(found), period_ps, max(waits_ps, default=-1))
+        if waits_ps:
+            return parallel.FollowingCircuits(tuple(found), period_ps, max(waits_ps))
+        return parallel.Circuits(tuple(found), period_ps)
 
 
 NO_SWITCHES = OpticalSwitches()

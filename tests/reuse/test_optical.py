@@ -1,0 +1,74 @@
+"""Reuse on fabrics with optical switches: results are those of a run that simulates each packet."""
+
+from dataclasses import replace
+
+import pytest
+
+from nadi.workload import CollectiveSettings, ComputeModel, build_program
+from tests.optical.common import US, optical_fabric
+from tests.reuse.test_recurrence import _look_at_every_moment, pipeline  # noqa: F401 - a fixture
+from tests.reuse.test_replay import GROUPS, both, settings_with
+
+# a leaf for each NIC; its rail's other leaf is one circuit away
+SPEC = "rail-fat-tree:accelerator=a100,npus=16,gpus_per_host=8,hosts_per_unit=1,spines=2,rate=100Gbps"
+RAILS = [[leaf, leaf + 8] for leaf in range(8)]
+CROSSED = [[leaf, 8 + (leaf + 1) % 8] for leaf in range(8)]
+EPOCHS = {
+    "ports": [f"leaf {leaf}" for leaf in range(16)],
+    "rate": "100Gbps",
+    "matchings": [RAILS, CROSSED],
+    "dark": "3us",
+}
+SCHEDULES = {
+    "one matching": EPOCHS | {"matchings": [RAILS], "dark": "0s"},
+    "a change": EPOCHS | {"at": ["0s", "1ms"]},
+    "slots that hold": EPOCHS | {"slot": "47us", "in_flight": "hold", "routes": "direct"},
+    "slots": EPOCHS | {"slot": "47us", "in_flight": "hold"},
+    "slots that drop": EPOCHS | {"slot": "47us"},
+}
+SETTINGS = settings_with(rto="300us", max_retries=100)
+
+
+def fabric_of(schedule):
+    graph, faults = optical_fabric(SPEC, SCHEDULES[schedule])
+    return graph, replace(SETTINGS, faults=faults)
+
+
+def program_on(graph, traces):
+    return build_program(
+        traces.tables(),
+        range(16),
+        16,
+        GROUPS,
+        ComputeModel("trace"),
+        CollectiveSettings(),
+        fabric=graph,
+    )
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_collectives_of_domains_are_replayed_beside_circuits(schedule):
+    """The same all-reduces in hosts, between messages over circuits, of one epoch and of several."""
+    graph, settings = fabric_of(schedule)
+    found = both(graph, program_on(graph, pipeline(6)), settings)
+    assert found.reuse["episodes_replayed"] == 12
+    assert found.reuse["episodes_simulated"] <= 4
+
+
+@pytest.mark.parametrize(
+    ("schedule", "tick_us"),
+    [("one matching", 0), *(("slots that hold", tick_us) for tick_us in (0, 1, 94, 188)), ("slots", 94)],
+)
+def test_periods_recur_that_begin_at_the_same_time_of_the_schedule(schedule, tick_us):
+    """Circuits that hold what is sent let work begin at the same time of each period, with or without ticks."""
+    graph, settings = fabric_of(schedule)
+    found = both(graph, program_on(graph, pipeline(16)), replace(settings, tick_ps=tick_us * US))
+    assert settings.faults.circuits.period_ps == (schedule != "one matching") * 94 * US
+    assert found.reuse["repeated_periods"] > 0
+
+
+def test_periods_count_no_change_that_happens_once():
+    graph, settings = fabric_of("a change")
+    assert settings.faults.circuits.change
+    assert not settings.faults.only_repeat
+    assert both(graph, program_on(graph, pipeline(16)), settings).reuse["repeated_periods"] == 0
