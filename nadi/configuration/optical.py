@@ -30,8 +30,8 @@ class OpticalSection(Section):
     """One entry of [[optical]]: a switch whose ports are joined in pairs, by other pairs at other times."""
 
     ports: str | tuple[StrictInt | str, ...] = Field(
-        description="electrical switch at each port, by name or node number; a word stands for all switches of that "
-        'name, "leaf" for leaf 0, leaf 1 and so on'
+        description="electrical switch at each port, by name or node number, or an NPU whose leaf has no other; a word "
+        'stands for all nodes of that name, "leaf" for leaf 0, leaf 1 and so on, "npu" for all NPUs'
     )
     rate: Rate = Field(description='rate of each circuit, "100Gbps"')
     delay: Delay = Field(500_000, description="propagation delay of each circuit, from switch to switch")

@@ -13,8 +13,10 @@ from nadi.pdes import Settings
 from nadi.pdes.construction.settings import NO_FAULTS, SharedBuffer
 from nadi.pdes.fidelity import fidelity
 from nadi.simulation.assembly.workload_phases import phases_of
+from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.followed_epochs import FollowedEpochs
-from nadi.workload import alone
+from nadi.simulation.mixed_fidelity import coupled_collectives
+from nadi.workload import CollectiveSettings, alone
 from tests.budgets import bounded
 from tests.optical.common import LEAVES, US, WIDE, followed, optical_fabric, simulate, wire_ps
 from tests.pdes.cases import Traces
@@ -116,16 +118,24 @@ def test_a_switch_may_wait_until_the_next_phase_has_begun():
     assert begins == {0, int(starts.max()) + DELAY + DARK}
 
 
-def test_flows_follow_phases_too():
+@pytest.mark.parametrize("collectives", ["steps", "coupled"])
+def test_flows_follow_phases_too(collectives):
     phases = [0, 1, 0]
     held = RINGS | FOLLOWS | KINDS["held"]
-    by_flow = {"fidelity": fidelity("flow")}
-    _, _, results, runs = followed(LEAVES.format(NPUS), reduces(phases), held, **by_flow)
+    by_flow = {"fidelity": fidelity("flow", collectives=collectives)}
+    program = reduces(phases)
+    if collectives == "coupled":
+        graph, _ = optical_fabric(LEAVES.format(NPUS), RINGS | {"at": ["0s", "1ms"]})
+        costs = CollectiveCosts(graph, Settings(**by_flow))
+        by_flow["coupled"] = coupled_collectives(program, costs, CollectiveSettings())
+    _, _, results, runs = followed(LEAVES.format(NPUS), program, held, **by_flow)
     begins = [0, *(last_end(results, number) + DELAY for number in range(2))]
     again, faults = optical_fabric(LEAVES.format(NPUS), timed(phases, begins, **KINDS["held"]))
-    expected = simulate(again, reduces(phases), faults=faults, **by_flow)
+    expected = simulate(again, program, faults=faults, **by_flow)
     assert (results.digest, results.finish_time_ps) == (expected.digest, expected.finish_time_ps)
     assert runs == 2
+    _, _, by_packets, _ = followed(LEAVES.format(NPUS), program, held, **WIDE)
+    assert abs(results.finish_time_ps / by_packets.finish_time_ps - 1) < 0.02
 
 
 def test_an_epoch_begins_when_the_change_before_it_is_over():

@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import assume, given, strategies as st
 
 from nadi.workload import CollectiveSettings, ComputeModel, build_program
+from tests.budgets import bounded
 from tests.optical.common import US, optical_fabric
-from tests.reuse.test_recurrence import _look_at_every_moment, pipeline  # noqa: F401 - a fixture
+from tests.reuse.test_recurrence import _look_at_every_moment, periodic, pipeline  # noqa: F401 - a fixture
 from tests.reuse.test_replay import GROUPS, both, settings_with
 
 # a leaf for each NIC; its rail's other leaf is one circuit away
@@ -72,3 +74,12 @@ def test_periods_count_no_change_that_happens_once():
     assert settings.faults.circuits.change
     assert not settings.faults.only_repeat
     assert both(graph, program_on(graph, pipeline(16)), settings).reuse["repeated_periods"] == 0
+
+
+@pytest.mark.slow
+@bounded(12)
+@given(periodic(), st.sampled_from(["slots that hold", "slots", "slots that drop"]), st.sampled_from([0, 94, 376]))
+def test_random_periods_beside_circuits(traces, schedule, tick_us):
+    assume(any(traces.nodes))
+    graph, settings = fabric_of(schedule)
+    both(graph, program_on(graph, traces), replace(settings, tick_ps=tick_us * US))

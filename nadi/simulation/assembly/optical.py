@@ -122,7 +122,9 @@ class _OpticalSwitch:
     def _nodes_of(self, ports: str | Sequence[int | str]) -> list[int]:
         """Return the node at each port."""
         graph = self._graph
-        if isinstance(ports, str):
+        if ports == "npu":
+            ports = range(graph.npus)
+        elif isinstance(ports, str):
             numbered = [f"{ports} {number}" for number in range(graph.nodes)]
             ports = [name for name in numbered if name in set(graph.switch_names)]
             if len(ports) < 2:
@@ -138,9 +140,25 @@ class _OpticalSwitch:
             node = port if isinstance(port, int) else self._names.node(port)
         except ValueError as error:
             raise ConfigError(f"{self.where} ports: {error}") from None
+        if 0 <= node < self._graph.npus:
+            return self._own_switch(node)
         if not 0 <= node < self._graph.nodes or self._graph.node_kind[node] != SWITCH:
-            raise ConfigError(f"{self.where} ports: found {port!r}; expected a switch outside of hosts")
+            raise ConfigError(f"{self.where} ports: found {port!r}; expected an NPU, or a switch outside of hosts")
         return node
+
+    def _own_switch(self, npu: int) -> int:
+        """Return the switch that has the NPU alone: the NIC by which it is at the optical switch."""
+        graph = self._graph
+        above = graph.link_dst[graph.link_src == npu]
+        above = np.unique(above[graph.node_kind[above] == SWITCH])
+        if len(above) != 1 or np.count_nonzero((graph.link_dst == above[0]) & (graph.link_src < graph.npus)) != 1:
+            found = f"npu {npu} at " + (" and ".join(graph.node_name(node) for node in above.tolist()) or "no leaf")
+            others = ", with other NPUs" if len(above) == 1 else ""
+            raise ConfigError(
+                f"{self.where} ports: found {found}{others}; expected NPUs each with a leaf of its own, as with "
+                "hosts_per_leaf=1 or hosts_per_rail_leaf=1"
+            )
+        return int(above[0])
 
     def check_times(self, packet_bytes: int) -> None:
         """Refuse epochs that leave no time for a packet, and ports that do not exist."""
