@@ -55,7 +55,7 @@ class OpticalSwitches:
                 found.append(parallel.Circuit(self.first_cable + len(found), lit, routed, holds))
         period_ps = max((switch.period_ps for switch in self.switches if switch.section.changes), default=0)
         waits_ps = [
-            section.controller_delay + section.drain + section.dark
+            (section.controller_delay + section.drain + section.dark) * (section.in_flight == "hold")
             for section in (switch.section for switch in self.switches)
             if section.phases
         ]
