@@ -22,6 +22,7 @@ Run = Callable[[pdes.Settings], pdes.Results]
 LATE_PS = 1 << 33  # 8.6 ms: first guess of the time between two reports, after which senders have timed out a few times
 LATE_WITHOUT_TIMERS_PS = 1 << 43  # 8.8 s: where waiting costs nothing
 FACTOR = 8  # by which a guess grows that was not late
+MAX_FAILURES = 3  # runs with guesses that may fail
 MAX_TRIES = 30_000  # timeouts of a queue pair in runs with guesses: more than in any time that is guessed
 
 
@@ -61,9 +62,14 @@ class FollowedEpochs:
         return found
 
     def find(
-        self, settings: pdes.Settings, run: Run, exchange: Exchange, progress: Progress
-    ) -> tuple[pdes.Settings, pdes.Results | None]:
-        """Return the settings of the run in which circuits change when the phases report, and its results.
+        self,
+        settings: pdes.Settings,
+        run: Run,
+        exchange: Exchange,
+        progress: Progress,
+        lasts_ps: int = 0,
+    ) -> tuple[Words, pdes.Results | None]:
+        """Return when phases are reported if circuits change then, and the results of this run.
 
         There are no results if the run may fail under its own settings.
 
@@ -72,28 +78,35 @@ class FollowedEpochs:
             run: Function that runs a program under settings.
             exchange: Exchange of values between ranks.
             progress: Display of the run's progress.
+            lasts_ps: Estimate of the time in ps that the run takes, the same on all ranks.
         """
         has_timers = settings.fidelity.model.has_packets and settings.faults.circuits.need_timers
         patient = replace(settings, max_retries=MAX_TRIES)
-        step_ps = LATE_PS if has_timers else LATE_WITHOUT_TIMERS_PS
-        right, is_late = 0, True
-        reports_ps = self.guessed(step_ps=step_ps)
+        step_ps = max(LATE_PS, lasts_ps) if has_timers else LATE_WITHOUT_TIMERS_PS
+        known_ps: Words = ()
+        reports_ps, is_late, failures = self.guessed(known_ps, step_ps), True, 0
         while True:
-            results = run(replace(patient, faults=self.faults(reports_ps)))
+            try:
+                results = run(replace(patient, faults=self.faults(reports_ps)))
+            except pdes.RunError as error:
+                # circuits that change too early may take for ever what a phase needs
+                if getattr(error, "agreed", False) or failures == MAX_FAILURES:
+                    raise
+                failures, step_ps, is_late = failures + 1, step_ps * FACTOR, True
+                reports_ps = self.guessed(known_ps, step_ps)
+                continue
             found_ps = self.phases.reports_ps(results, self.switches.trigger, exchange)
             agreed = _common(reports_ps, found_ps)
             progress.say(f"epochs follow phases: {agreed} of {len(found_ps)} begins are found")
             if agreed == len(found_ps):
                 # with so few timeouts no queue pair has given up
-                is_over = results.counters["timeouts"] <= settings.max_retries
-                return replace(settings, faults=self.faults(reports_ps)), results if is_over else None
-            if found_ps[agreed] > reports_ps[agreed] and is_late:
+                return reports_ps, results if results.counters["timeouts"] <= settings.max_retries else None
+            is_early = found_ps[agreed] > reports_ps[agreed]
+            if is_early and is_late:
                 step_ps *= FACTOR
-            grows = agreed > right or found_ps[agreed] <= reports_ps[agreed]
-            is_late = not grows
-            right = agreed
-            shifted = _shifted(reports_ps, found_ps, agreed)
-            reports_ps = self.guessed(found_ps[:agreed], step_ps) if is_late else shifted
+            is_late = is_early and agreed <= len(known_ps)
+            known_ps = found_ps[:agreed]
+            reports_ps = self.guessed(known_ps, step_ps) if is_late else _shifted(reports_ps, found_ps, agreed)
 
 
 def _common(reports_ps: Words, found_ps: Words) -> int:

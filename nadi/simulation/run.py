@@ -16,6 +16,7 @@ from nadi.configuration.input_files import InputFiles
 from nadi.configuration.run_config import RunConfig, Training
 from nadi.et import TraceTable
 from nadi.inputs.arrays import Int64
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.launching.checkpoints import CheckpointFolder, usual_signals
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.ranks import ALONE, RankGather
@@ -93,6 +94,8 @@ class FinishedRun(RunPlan):
     # schedule and size of the collectives that a closed-form run computes by formula; it simulates the others
     formulas: frozenset[tuple[int, int]] = frozenset()
     alone_ps: tuple[int, ...] = ()  # time in picoseconds of each job alone on the fabric; () = not simulated
+    # when the last NPU reports each phase that optical switches follow, but the last one
+    phase_reports_ps: tuple[int, ...] = ()
     without_faults_ps: int = -1  # end of the same run without faults, in picoseconds; -1 = not simulated
 
     def peak_rss_bytes(self) -> int:
@@ -202,7 +205,8 @@ def execute(
                 publishing,
             )
         with usual_signals():
-            known["settings"], results = _by_packets(plan, progress, checkpoints)
+            more, results = _by_packets(plan, progress, checkpoints)
+            known |= more
     else:
         results = plan.workers.by_rank_0(plan.graph.npus, lambda: _at_closed_forms(plan, formulas, progress))
     finished = FinishedRun(**known, results=results, formulas=frozenset(formulas))
@@ -216,18 +220,32 @@ def execute(
 
 def _by_packets(
     plan: RunPlan, progress: Progress, checkpoints: CheckpointFolder | None
-) -> tuple[pdes.Settings, pdes.Results]:
-    """Run a plan by packets or flows; return its settings, with the begins of epochs that were found, and results."""
+) -> tuple[dict[str, Any], pdes.Results]:
+    """Run a plan by packets or flows; return what the run adds to it, by fields of FinishedRun, and the results."""
 
     def run(settings: pdes.Settings, checkpoints: CheckpointFolder | None = None) -> pdes.Results:
         inputs = plan.graph, plan.program, settings, progress
         return run_program(*inputs, plan.workers, plan.owner, plan.expected, checkpoints)
 
-    settings, results = plan.settings, None
-    if plan.epochs is not None:
-        settings, results = plan.epochs.find(settings, run, plan.workers.ranks.exchange, progress)
-    # a run that saves its state, or continues from one, has its circuits from the begin on
-    return settings, run(settings, checkpoints) if results is None or checkpoints is not None else results
+    if plan.epochs is None:
+        return {}, run(plan.settings, checkpoints)
+    exchange = plan.workers.ranks.exchange
+    reports_ps, results = plan.epochs.find(plan.settings, run, exchange, progress, _likely_ps(plan))
+    settings = replace(plan.settings, faults=plan.epochs.faults(reports_ps))
+    if results is None or checkpoints is not None:
+        # a run that saves its state, or continues from one, has its circuits from the begin on
+        results = run(settings, checkpoints)
+    return {"settings": settings, "phase_reports_ps": reports_ps}, results
+
+
+def _likely_ps(plan: RunPlan) -> int:
+    """Return a rough estimate, rather too long, of the time in ps that a run takes: its computation and its bytes."""
+    program = plan.program
+    compute_ps = np.diff(np.append(0, np.cumsum(program.node_duration_ps))[program.trace_ptr]).max(initial=0)
+    wire_bytes = plan.expected.wire_bytes if plan.expected else 0.0
+    ps_per_byte = PS_PER_BYTE_AT_1_BPS / int(plan.graph.link_rate_bps.min())
+    # all NPUs send at a time, over the slowest links, and wait for each other
+    return int(max(plan.workers.ranks.exchange(int(compute_ps)))) + int(4 * wire_bytes * ps_per_byte / program.npus)
 
 
 def _at_closed_forms(plan: RunPlan, formulas: set[tuple[int, int]], progress: Progress) -> pdes.Results:

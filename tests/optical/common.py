@@ -1,5 +1,6 @@
 """Runs with optical switches."""
 
+from dataclasses import replace
 from functools import partial
 
 from nadi.configuration.optical import OpticalSection
@@ -54,5 +55,6 @@ def followed(base, program, *sections, detection_ps=US, simulated=None, **settin
         runs.append(asked)
         return (simulated or (lambda graph, asked: run(build_world(graph, program, asked))))(graph, asked)
 
-    found, results = epochs.find(guess, once, alone, NoProgress())
+    reports_ps, results = epochs.find(guess, once, alone, NoProgress())
+    found = replace(guess, faults=epochs.faults(reports_ps))
     return graph, found, results or once(found), len(runs)

@@ -195,9 +195,9 @@ class _OpticalSwitch:
             phases: As in `OpticalSwitches.circuits`.
             reports_ps: As in `OpticalSwitches.circuits`.
         """
-        follows = bool(self.section.phases and phases)
-        matching_of_epoch = phases if follows else range(len(self.matchings))
-        begins_ps = self._following(reports_ps) if follows else self._begins_ps
+        matching_of_epoch, begins_ps = tuple(range(len(self.matchings))), self._begins_ps
+        if self.section.phases and phases:
+            matching_of_epoch, begins_ps = self._following(phases, reports_ps)
         matchings: dict[tuple[int, int], set[int]] = {}
         for number, pairs in enumerate(self.matchings):
             for a, b in pairs:
@@ -211,13 +211,19 @@ class _OpticalSwitch:
             epochs = [epoch for epoch, matching in enumerate(matching_of_epoch) if matching in own]
             yield self._nodes[a], self._nodes[b], *self._windows(epochs, begins_ps)
 
-    def _following(self, reports_ps: Sequence[int]) -> tuple[int, ...]:
-        """Return the begin of each epoch that follows a phase; one begins when the change before it is over."""
-        begins_ps, free_ps = [0], 0
-        for report_ps in reports_ps:
-            begins_ps.append(max(report_ps + self.section.controller_delay, free_ps))
-            free_ps = begins_ps[-1] + self.section.drain + self.section.dark + self._packet_ps
-        return tuple(begins_ps)
+    def _following(self, phases: Sequence[int], reports_ps: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the matching and the begin of each epoch that follows a phase.
+
+        An epoch begins when the change before it is over. None serves a phase that is over with the one before it.
+        """
+        section = self.section
+        matchings, begins_ps, free_ps = [phases[0]], [0], 0
+        for phase, report_ps, end_ps in zip(phases[1:], reports_ps, [*reports_ps[1:], FOREVER], strict=True):
+            if end_ps > report_ps:
+                matchings.append(phase)
+                begins_ps.append(max(report_ps + section.controller_delay, free_ps))
+                free_ps = begins_ps[-1] + section.drain + section.dark + self._packet_ps
+        return tuple(matchings), tuple(begins_ps)
 
     def _windows(self, epochs: Sequence[int], begins_ps: Sequence[int]) -> tuple[Windows, Windows | None]:
         """Return when a circuit carries packets, and when routes use it, None = always.
