@@ -42,18 +42,18 @@ def circuit(faults, number):
     return faults.circuits.circuits[number].lit
 
 
-def followed(base, program, *sections, detection_ps=US, simulated=None, **settings):
+def followed(base, program, *sections, detection_ps=US, chosen=None, **settings):
     """The settings, results and begins of epochs of a run whose optical switches follow phases of its work."""
     base = build(base, in_parts=True) if isinstance(base, str) else base
     graph, switches = with_circuits(base, [OpticalSection.model_validate(each) for each in sections], SIZE)
     scheduled = partial(schedule, (), detection_ps, graph, cut_through=False)
     epochs = FollowedEpochs(switches, phases_of(program, switches.phases, alone), scheduled)
-    guess = Settings(faults=epochs.faults(epochs.guessed()), **settings)
+    guess = replace(chosen or Settings(), faults=epochs.faults(epochs.guessed()), **settings)
     runs = []
 
     def once(asked):
         runs.append(asked)
-        return (simulated or (lambda graph, asked: run(build_world(graph, program, asked))))(graph, asked)
+        return run(build_world(graph, program, asked))
 
     reports_ps, results = epochs.find(guess, once, alone, NoProgress())
     found = replace(guess, faults=epochs.faults(reports_ps))

@@ -7,9 +7,11 @@ from hypothesis import assume, given, strategies as st
 
 from nadi.workload import CollectiveSettings, ComputeModel, build_program
 from tests.budgets import bounded
-from tests.optical.common import US, optical_fabric
+from tests.optical.common import US, followed, optical_fabric
+from tests.parallel.fingerprint import differing, outcome
+from tests.pdes.cases import Traces
 from tests.reuse.test_recurrence import _look_at_every_moment, periodic, pipeline  # noqa: F401 - a fixture
-from tests.reuse.test_replay import GROUPS, both, settings_with
+from tests.reuse.test_replay import GROUPS, IGNORED, both, settings_with
 
 # a leaf for each NIC; its rail's other leaf is one circuit away
 SPEC = "rail-fat-tree:accelerator=a100,npus=16,gpus_per_host=8,hosts_per_unit=1,spines=2,rate=100Gbps"
@@ -36,12 +38,12 @@ def fabric_of(schedule):
     return graph, replace(SETTINGS, faults=faults)
 
 
-def program_on(graph, traces):
+def program_on(graph, traces, groups=None):
     return build_program(
         traces.tables(),
         range(16),
         16,
-        GROUPS,
+        groups or GROUPS,
         ComputeModel("trace"),
         CollectiveSettings(),
         fabric=graph,
@@ -74,6 +76,29 @@ def test_periods_count_no_change_that_happens_once():
     assert settings.faults.circuits.change
     assert not settings.faults.only_repeat
     assert both(graph, program_on(graph, pipeline(16)), settings).reuse["repeated_periods"] == 0
+
+
+@pytest.mark.parametrize("kind", ["hold", "drop"])
+def test_phases_are_reported_at_the_same_times_with_reuse(kind):
+    """All-reduces in hosts are one phase, those between hosts another, again and again."""
+    rails = {f"rail {number}": [number, number + 8] for number in range(8)}
+    traces = Traces(16)
+    for turn in range(6):
+        for number, groups in enumerate(({name: GROUPS[name] for name in ("a", "b")}, rails)):
+            for name, members in groups.items():
+                deps = dict.fromkeys(members, (4 * turn + 2 * number - 1,) if turn or number else ())
+                traces.collective(members, 0, 3 << 20 if number == 0 else 1 << 18, name, deps)
+                for npu in members:
+                    traces.compute(npu, 30, deps=(4 * turn + 2 * number,))
+    program = program_on(fabric_of("one matching")[0], traces, GROUPS | rails)
+    phases = {"phases": [["a", "b"], list(rails)], "controller_delay": "5us", "in_flight": kind}
+    section = EPOCHS | phases | {"matchings": [CROSSED, RAILS]}
+    found = [followed(SPEC, program, section, chosen=replace(SETTINGS, reuse=reuse)) for reuse in (True, False)]
+    (_, first, results, _), (_, second, expected, _) = found
+    assert first.faults.circuits == second.faults.circuits
+    assert len(first.faults.circuits.circuits[0].lit) == 6
+    assert set(differing(outcome(results), outcome(expected))) <= IGNORED
+    assert results.reuse["episodes_replayed"] == 12
 
 
 @pytest.mark.slow
