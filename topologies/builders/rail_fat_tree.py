@@ -162,6 +162,8 @@ def _counts(arguments: Arguments, name: str, *, keeps_spines: bool) -> _Counts:
         uplink_bps = (arguments.uplink_rate or arguments.rate) * arguments.uplinks
         spines = uplink_count(arguments, name, "spines", "oversubscription", down_bps, uplink_bps)
     if has_cores:
+        if not spines:
+            raise TopologyError.at(name, "cores without spines", "spines, or no cores")
         core_planes = arguments.core_planes or spines
         if spines % core_planes:
             raise TopologyError.at(name, f"spines = {spines}", f"a multiple of core_planes = {core_planes}")
