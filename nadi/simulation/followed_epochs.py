@@ -84,15 +84,19 @@ class FollowedEpochs:
         patient = replace(settings, max_retries=MAX_TRIES)
         step_ps = max(LATE_PS, lasts_ps) if has_timers else LATE_WITHOUT_TIMERS_PS
         known_ps: Words = ()
-        reports_ps, is_late, failures = self.guessed(known_ps, step_ps), True, 0
+        reports_ps, is_late = self.guessed(known_ps, step_ps), True
+        failures: list[pdes.RunError] = []
         while True:
             try:
                 results = run(replace(patient, faults=self.faults(reports_ps)))
             except pdes.RunError as error:
                 # circuits that change too early may take for ever what a phase needs
-                if getattr(error, "agreed", False) or failures == MAX_FAILURES:
+                if getattr(error, "agreed", False):
                     raise
-                failures, step_ps, is_late = failures + 1, step_ps * FACTOR, True
+                failures.append(error)
+                if len(failures) > MAX_FAILURES:
+                    raise failures[0] from None
+                step_ps, is_late = step_ps * FACTOR, True
                 reports_ps = self.guessed(known_ps, step_ps)
                 continue
             found_ps = self.phases.reports_ps(results, self.switches.trigger, exchange)

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from nadi.configuration.optical import OpticalSection
 from nadi.errors import ConfigError
 from nadi.launching.progress import NoProgress
-from nadi.pdes import Settings
+from nadi.pdes import RunError, Settings
 from nadi.pdes.construction.settings import NO_FAULTS, SharedBuffer
 from nadi.pdes.fidelity import fidelity
 from nadi.simulation.assembly.workload_phases import phases_of
@@ -165,6 +165,17 @@ def test_a_phase_that_is_over_with_the_one_before_it_is_passed_over():
     _, found, _, _ = followed(spec, program, pair | FOLLOWS)
     assert phases_of(program, [["a"], ["b"]], alone).order == (0, 1, 0)
     assert found.faults.circuits.circuits[0].lit == ((0, 1 << 62),)
+
+
+def test_a_run_stops_whose_phase_waits_for_circuits_that_do_not_come_back():
+    """The last all-reduce belongs to no phase, and needs the ring of the first one."""
+    traces, before = Traces(NPUS), {}
+    for number, (phase, word) in enumerate([(0, "a"), (1, "b"), (0, "c")]):
+        traces.collective(list(ORDERS[phase]), 0, SIZE_BYTES, word, before)
+        before = {npu: (traces.compute(npu, 15, deps=(2 * number,)),) for npu in range(NPUS)}
+    program = traces.program({"a": list(ORDERS[0]), "b": list(ORDERS[1]), "c": list(ORDERS[0])})
+    with pytest.raises(RunError, match="npu 7 row 4: collective 0 of group 3"):
+        followed(LEAVES.format(NPUS), program, RINGS | FOLLOWS | KINDS["held"], **WIDE)
 
 
 class Invented:
