@@ -205,8 +205,12 @@ def execute(
                 publishing,
             )
         with usual_signals():
-            more, results = _by_packets(plan, progress, checkpoints)
+            more, results = _epochs_found(plan, progress)
             known |= more
+            # a run that saves its state, or continues from one, has its circuits from the begin on
+            if results is None or checkpoints is not None:
+                inputs = plan.graph, plan.program, known["settings"], progress
+                results = run_program(*inputs, plan.workers, plan.owner, plan.expected, checkpoints)
     else:
         results = plan.workers.by_rank_0(plan.graph.npus, lambda: _at_closed_forms(plan, formulas, progress))
     finished = FinishedRun(**known, results=results, formulas=frozenset(formulas))
@@ -218,23 +222,17 @@ def execute(
     return replace(finished, alone_ps=_times_alone_ps(plan, progress)) if plan.alone else finished
 
 
-def _by_packets(
-    plan: RunPlan, progress: Progress, checkpoints: CheckpointFolder | None
-) -> tuple[dict[str, Any], pdes.Results]:
-    """Run a plan by packets or flows; return what the run adds to it, by fields of FinishedRun, and the results."""
-
-    def run(settings: pdes.Settings, checkpoints: CheckpointFolder | None = None) -> pdes.Results:
-        inputs = plan.graph, plan.program, settings, progress
-        return run_program(*inputs, plan.workers, plan.owner, plan.expected, checkpoints)
-
+def _epochs_found(plan: RunPlan, progress: Progress) -> tuple[dict[str, Any], pdes.Results | None]:
+    """Find the begins of epochs that follow phases; return them by fields of FinishedRun, and results if there are."""
     if plan.epochs is None:
-        return {}, run(plan.settings, checkpoints)
+        return {}, None
+
+    def run(settings: pdes.Settings) -> pdes.Results:
+        return run_program(plan.graph, plan.program, settings, progress, plan.workers, plan.owner, plan.expected)
+
     exchange = plan.workers.ranks.exchange
     reports_ps, results = plan.epochs.find(plan.settings, run, exchange, progress, _likely_ps(plan))
     settings = replace(plan.settings, faults=plan.epochs.faults(reports_ps))
-    if results is None or checkpoints is not None:
-        # a run that saves its state, or continues from one, has its circuits from the begin on
-        results = run(settings, checkpoints)
     return {"settings": settings, "phase_reports_ps": reports_ps}, results
 
 
