@@ -19,6 +19,7 @@ from nadi.pdes.fidelity import flow, networks
 from nadi.pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_in, post_by_kind
 from nadi.pdes.messages import coupled, whole
 from nadi.pdes.network import balancing, credit_switch, detours, disciplines, framing, shared_switch, telemetry
+from nadi.pdes.network.balancing import _flows
 from nadi.pdes.network.credit_switch import QUEUES_OF_CONTROL
 from nadi.pdes.network.routing import cell_of_several, make_changes, port_of_several
 from nadi.pdes.nic import (
@@ -249,6 +250,7 @@ def _choices(
     return [
         *_of_senders(settings, control, has_nics=has_nics),
         ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
+        ("balancing", settings.entropy.act and not settings.load_balancing.pick, _flows.pick),
         ("detour", settings.routing.route, settings.routing.route),
         ("shared_switches", settings.switch, shared_switch.shared_switches),
         ("shared_switches", settings.credits, credit_switch.credit_switches),

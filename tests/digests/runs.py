@@ -677,6 +677,9 @@ def runs():
             delivery="rud",
             **RESENT,
         )
+    found["entropy mixed, hashed with both ends"] = partial(
+        controlled, "nscc", DROPPING, entropy=pdes.wire.entropy.entropy_rule("mixed"), paths=16, **RESENT
+    )
     for rule in pdes.balancing.names():
         out_of_order = UNORDERED if rule in {"spray", "adaptive", "grades"} else {}
         found[f"{rule}, output queues"] = partial(balanced, rule, **out_of_order)
