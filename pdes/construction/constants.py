@@ -139,7 +139,7 @@ def _set_transport(const: Record, graph: Graph, settings: Settings) -> None:
     const.by_flight = settings.by_flight
     # without their conditions both keys are without effect
     const.sleek = settings.sleek and settings.selective_repeat
-    const.ack_every_bytes = settings.ack_every_bytes * settings.by_flight
+    const.ack_every_bytes = settings.ack_every_bytes * settings.coalesces
     if settings.receiver_credits:
         const.credit_window_bytes = credit_window_bytes(graph, settings)
         # oversubscribed_cc.cpp, setOversubscriptionRatio
