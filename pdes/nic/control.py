@@ -1,4 +1,4 @@
-"""The interface of the transport to congestion control and to credits of receivers, and functions that rate controls share."""
+"""The interface of the transport to congestion control and receivers' credits, and what rate controls share."""
 
 from nadi.pdes.core.jit import call_hook, inline
 from nadi.pdes.core.state import CREDIT_REQUEST, PS_PER_BYTE_AT_1_BPS
