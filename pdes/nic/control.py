@@ -101,11 +101,16 @@ def step_bps(fixed_bps, scaled_bps, line_bps):
 
 
 @inline
-def request_credit(net, node, pair, now_ps, after_timeout):
+def request_credit(net, npus, node, pair, after_timeout):
     """Let a queue pair ask its receiver for credit, where receivers grant it, if it can send nothing.
 
-    net: links of the LP; node: number of the NPU in the LP; pair: row of the queue pair; now_ps: current time in ps;
-    after_timeout: 1 if it asks again for what it has asked for already.
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        node: Number of the NPU in the LP.
+        pair: Row of the queue pair in `qps.qp`.
+        after_timeout: 1 if it asks again for what it has asked for already, else 0.
     """
     if net.hooks.credits != 0:
+        now_ps = npus.npu[node].now_ps
         call_hook(net.hooks.credits, net.const.address, CREDIT_REQUEST, node, pair, now_ps, after_timeout, 0, 0)

@@ -209,7 +209,7 @@ def activate(net, npus, qps, node, pair):
     if qp.active != 0:
         return
     if not may_send(net, qps, pair):
-        request_credit(net, node, pair, npus.npu[node].now_ps, 0)
+        request_credit(net, npus, node, pair, 0)
         return
     # it joins behind the others, so one whose window was full does not regain its turn before they have had theirs
     link = np.int64(qp.port)

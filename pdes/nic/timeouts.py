@@ -54,7 +54,7 @@ def on_timeout(world_address, node, now_ps):
                     net.ctl.failed_queue_pair = pair
                 if net.hooks.selective_sender != 0:
                     ask_sender(net, LOSE_ALL, pair, 0, now_ps, 0)
-                    request_credit(net, node, pair, now_ps, 1)
+                    request_credit(net, npus, node, pair, 1)
                     qp.deadline_ps = now_ps + (net.const.rto_ps << min(np.int64(qp.retries), MAX_BACKOFF))
                     soonest = min(soonest, qp.deadline_ps)
                 else:
@@ -72,7 +72,7 @@ def on_timeout(world_address, node, now_ps):
                 qp.retries += 1
                 if qp.retries > net.const.max_retries:
                     net.ctl.failed_queue_pair = pair
-                request_credit(net, node, pair, now_ps, 1)
+                request_credit(net, npus, node, pair, 1)
             soonest = min(soonest, qp.deadline_ps)
         pair = np.int64(qp.sibling)  # all of the NPU: timeouts are rare, so no heap orders deadlines
     if soonest < state.INF:
