@@ -126,7 +126,7 @@ def _qps(part: Part, const: Record, scalars: Record, layout: Layout, settings: S
         resends=rows_of(network.Resends, pairs if settings.trims else 1),
         sel_tx=rows_of(network.Selective, pairs if settings.selective_repeat else 1),
         sel_rx=rows_of(network.Selective, receivers if settings.selective_repeat else 1),
-        sent_at=zeros(pairs * s.SELECTIVE_PACKETS * (settings.ack_every_bytes > 0)),
+        sent_at=zeros(pairs * s.SELECTIVE_PACKETS * settings.coalesces),
         credit_tx=rows_of(network.SendCredit, pairs if settings.receiver_credits else 1),
         credit_rx=rows_of(network.ReceiveCredit, receivers if settings.receiver_credits else 1),
         paths=rows_of(network.PairPaths, pairs if settings.entropy.act else 1),

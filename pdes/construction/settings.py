@@ -339,9 +339,9 @@ class Settings:
         "order, go-back-N; auto: windows count from the first unacknowledged packet on",
     )
     ack_every_bytes: int = setting(
-        0,
-        "delivery rud: data after which a receiver acknowledges, if nothing asks for it at once; 0: each packet; Ultra "
-        "Ethernet and htsim: 16 KiB",
+        16_384,
+        "delivery rud: data after which a receiver acknowledges, if nothing asks for it at once, as in htsim and Ultra "
+        "Ethernet; 0: each packet",
     )
     sleek: bool = setting(
         False, "infer losses from the number of packets out of order, as SLEEK does where switches do not trim"
@@ -431,6 +431,11 @@ class Settings:
     def by_flight(self) -> bool:
         """Whether windows count packets in flight."""
         return self.delivery == "rud"
+
+    @property
+    def coalesces(self) -> bool:
+        """Whether one acknowledgement answers several packets."""
+        return self.by_flight and self.ack_every_bytes > 0
 
     @property
     def has_port_queues(self) -> bool:

@@ -685,8 +685,18 @@ def runs():
             nic_ports="all",
             load_balancing=pdes.balancing.balancing("entropy"),
             delivery="rud",
+            ack_every_bytes=0,
             **RESENT,
         )
+    found["entropy mixed, hashed with both ends"] = partial(
+        controlled,
+        "nscc",
+        DROPPING,
+        entropy=pdes.wire.entropy.entropy_rule("mixed"),
+        paths=16,
+        delivery="rud",
+        **RESENT,
+    )
     for rule in pdes.balancing.names():
         out_of_order = UNORDERED if rule in {"spray", "adaptive", "grades"} else {}
         found[f"{rule}, output queues"] = partial(balanced, rule, **out_of_order)

@@ -101,7 +101,7 @@ _VALUES = {
         "selective_repeat": [True, False],
         "reorder": [8],
         "delivery": ["rud", "rod"],
-        "ack_every": ["16KiB"],
+        "ack_every": ["0B"],
         "sleek": [True],
     },
     "system": {

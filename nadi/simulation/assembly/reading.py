@@ -197,11 +197,12 @@ class WorkReader:
         section = self.config.workload
         named = section.groups or (section.traces and workload.groups_of(section.traces))
         serves = any(self.exchange(any(names_requests(trace) for trace in traces.traces)))
-        # A message stays whole without a library that divides it, on a queue pair of its own, and where an NPU has one
-        # mover for all messages, or sends one at a time.
+        # A message stays whole without a library that divides it, on a queue pair of its own, where an NPU has one
+        # mover for all messages, or sends one at a time, and where its packets take all ports in any case.
         network = self.config.network
         divides = section.traffic is None and not self.config.system.one_at_a_time
         divides &= network.queue_pairs == "pair" and network.p2p_share == 1
+        divides &= network.nic_ports != "all" or not network.model.has_packets
         return WorkOfRanks(
             traces.traces,
             traces.trace_of_npu,
