@@ -108,8 +108,14 @@ def _can_time_out(run: EffectContext) -> bool:
 
 
 PACKETS = _models(lambda model: model.has_packets)
-DIVIDED = Condition(
-    f"{_models(lambda model: model.several_workers).needs} without flows", lambda run: run.network.several_workers
+DIVIDED = (
+    Condition(
+        f"{_models(lambda model: model.several_workers).needs} without flows",
+        lambda run: run.network.model.several_workers and not run.network.flows,
+    ),
+    Condition(
+        'a routing other than "ugal-g"', lambda run: run.network.several_workers or not run.network.model.has_packets
+    ),
 )
 SIMULATED = _models(lambda model: model.has_links)
 WHOLE_MESSAGES = _models(lambda model: any(hooks.act is not None for hooks in model.hooks))

@@ -439,7 +439,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     @property
     def several_workers(self) -> bool:
         """Whether threads, processes and ranks may share a run."""
-        return self.model.several_workers and not self.flows
+        return self.model.several_workers and not self.flows and not wire.detours.reads_others(self.routing)
 
 
 def _has_shared_tiers(tiers: object) -> bool:
@@ -478,14 +478,14 @@ class EngineSection(Section):
     """Workers and partition of the engine."""
 
     seed: int = _engine("seed", ge=0, le=MAX_SEED)
-    backend: Annotated[Backend, needs(when.DIVIDED)] = _engine("backend")
-    workers: Annotated[int, needs(when.DIVIDED)] = _engine("workers", ge=1, le=MAX_WORKERS)
-    share_memory: Annotated[bool, needs(when.DIVIDED)] = _engine("share_memory")
-    lps_per_worker: Annotated[int, needs(when.DIVIDED)] = _engine("lps_per_worker", ge=1, le=MAX_WORKERS)
-    partitioner: Annotated[str, values.PARTITIONER, needs(when.DIVIDED)] = Field(
+    backend: Annotated[Backend, needs(*when.DIVIDED)] = _engine("backend")
+    workers: Annotated[int, needs(*when.DIVIDED)] = _engine("workers", ge=1, le=MAX_WORKERS)
+    share_memory: Annotated[bool, needs(*when.DIVIDED)] = _engine("share_memory")
+    lps_per_worker: Annotated[int, needs(*when.DIVIDED)] = _engine("lps_per_worker", ge=1, le=MAX_WORKERS)
+    partitioner: Annotated[str, values.PARTITIONER, needs(*when.DIVIDED)] = Field(
         DEFAULT_METHOD, description="method that divides the fabric; docs/explanation/parallel.md lists the methods"
     )
-    weights: Annotated[str, values.results_or(*WEIGHT_SOURCES), needs(when.DIVIDED)] = Field(
+    weights: Annotated[str, values.results_or(*WEIGHT_SOURCES), needs(*when.DIVIDED)] = Field(
         "traces", description='source of the weights for the division: "traces", "fabric" or an earlier run\'s folder'
     )
     checkpoint: Annotated[values.WallTime, needs(when.SIMULATED)] = Field(

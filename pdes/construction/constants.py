@@ -250,6 +250,7 @@ def _choices(
         *_of_senders(settings, control, has_nics=has_nics),
         ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
         ("detour", settings.routing.route, settings.routing.route),
+        ("publish", settings.routing.publish, settings.routing.publish),
         ("shared_switches", settings.switch, shared_switch.shared_switches),
         ("shared_switches", settings.credits, credit_switch.credit_switches),
         ("discipline", pick, pick),
@@ -323,7 +324,7 @@ def all_hooks() -> list[Hook]:
     ours = [hook for _, _, hook in choices]
     controls = [control.update for control in (pacing.RATE_LIMITED, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
-    rules += [detours.detours(name).route for name in detours.names()]
+    rules += [hook for rule in map(detours.detours, detours.names()) for hook in (rule.route, rule.publish)]
     orders = [disciplines.discipline(name).pick for name in disciplines.names()]
     spreads = [entropy.entropy_rule(name).act for name in entropy.names()]
     moves = [hook for model in networks().values() for hooks in model.hooks for hook in (hooks.act, hooks.settle)]

@@ -468,7 +468,7 @@ class Settings:
     @property
     def several_workers(self) -> bool:
         """Whether threads, processes and ranks may share the run."""
-        return self.flow_groups is None and self.fidelity.model.several_workers
+        return self.flow_groups is None and not self.routing.publish and self.fidelity.model.several_workers
 
     @property
     def max_link_rate_bps(self) -> int | None:

@@ -19,6 +19,7 @@ from tests.fabric.scenarios import buffer_of, messages, program
 SPEC = "dragonfly:p=2,a=4,h=2,rate=100Gbps,switch_latency=100ns"  # 9 groups of 8 NPUs and 8 global cables
 GROUPS = 9
 RULES = [name for name in detours.names() if name != "minimal"]
+LOCAL_RULES = [name for name in RULES if not detours.detours(name).publish]
 SIZE_BYTES = 16 << 20  # as long as 4,096 packets, so that the begin and the end count for little
 
 
@@ -71,7 +72,17 @@ def test_with_credits_full_buffers_tell_the_source_of_full_links(rule):
     assert 0.5 < mean_share(graph, above) < 1.03 * 9 / 16
 
 
-@pytest.mark.parametrize("rule", ["ugal-l-again", "par"])
+@pytest.mark.parametrize("lanes", [{}, {"credits": CreditSwitch(virtual_lanes=3)}])
+def test_global_queues_need_no_full_buffers(lanes):
+    # The same bounds, also where queues without a limit tell other switches nothing.
+    graph = build(SPEC)
+    below = results(graph, adversarial(graph), "ugal-g", p2p_share=0.97 / 2, **lanes)
+    assert mean_share(graph, below) == pytest.approx(0.97 / 2, rel=0.005)
+    above = results(graph, adversarial(graph), "ugal-g", p2p_share=0.6, **lanes)
+    assert mean_share(graph, above) == pytest.approx(9 / 16, rel=0.03)
+
+
+@pytest.mark.parametrize("rule", ["ugal-l-again", "par", "ugal-g"])
 def test_adaptive_rules_take_detours_only_where_they_help(rule):
     graph = build(SPEC)
     one_global_hop = results(graph, messages(np.array([0]), np.array([8]), 1 << 20), rule)
@@ -97,7 +108,7 @@ def test_no_packet_crosses_more_than_two_links_between_groups(rule):
 
 @pytest.mark.parametrize("switch", ["output queues", "shared buffers", "credits"])
 @pytest.mark.parametrize("spec", [SPEC, "leaf-spine:leaves=4,hosts_per_leaf=3,spines=2,rate=100Gbps"])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", LOCAL_RULES)
 def test_any_division_of_the_fabric_gives_the_same_answer(rule, spec, switch):
     graph = build(spec)
     npu = np.arange(graph.npus)
@@ -175,6 +186,9 @@ def test_too_few_lanes_are_refused_and_would_stop_the_run():
 
 
 def test_what_cannot_take_detours_is_refused():
+    graph = build(SPEC)
+    with pytest.raises(pdes.RunError, match="routing ugal-g reads all switches; expected one LP, not 2"):
+        results(graph, messages(np.array([0]), np.array([1]), 100), "ugal-g", owner=np.arange(graph.nodes) % 2)
     with pytest.raises(pdes.RunError, match="routed by dimensions"):
         results(build("ring:npus=4"), messages(np.array([0]), np.array([1]), 100), "valiant")
     with pytest.raises(pdes.RunError, match="needs selective repeat"):

@@ -231,6 +231,7 @@ class Hooks(Row, words=40):
     shared_switches = word("hook", "(begin, end, first, last): switches that share their buffer; 0: output queues")
     telemetry = word("hook", "(operation, at): moves telemetry; 0: packets carry no telemetry")
     detour = word("hook", "(node, record, now): port set for a packet that may take a detour, 0: shortest paths")
+    publish = word("hook", "(): notes the ports of switches at the begin of a cell, 0: no rule of detours reads others")
     balancing = word("hook", "(node, first, count, w1, w2, now): chooses one of several equal links, 0: ECMP")
     discipline = word("hook", "(link, ready): chooses the data class that sends next, 0: class 0 if it can")
     notify = word("hook", "(node, now, w1, w2, row): sends notifications of marks, 0: acknowledgements echo them")
