@@ -232,11 +232,14 @@ class Routing(ABC):
 
         Those between two groups of switches do, as in a dragonfly, and in a group those from a switch without NPUs to
         one with some, as the way down from a spine of a dragonfly+: waits of packets then form no circle if there are
-        enough lanes (topologies/deadlock.py). Where each switch is a group, as in a slim fly, lanes count links.
+        enough lanes (topologies/deadlock.py). Where each switch is a group, as in a slim fly, lanes count links. Paths
+        that take links in an order wait in no circle anyway.
 
         Args:
             graph: The network.
         """
+        if graph.link_order is not None:
+            return np.zeros(graph.links, np.bool_)
         here, there = graph.group[graph.link_src], graph.group[graph.link_dst]
         is_home = np.zeros(graph.nodes, np.bool_)
         is_home[graph.link_dst[graph.link_src < graph.npus]] = True
@@ -277,6 +280,7 @@ class Graph:
     npus_per_nic: int = 1  # number of consecutive NPUs of a server whose links are equal parts of one NIC
     numbers: tuple[int, ...] = ()  # number of each node in a file that numbers GPUs and switches together; () = as here
     bisection: tuple[int, bool] | None = None  # bits per second of one direction, and whether exact; None = not known
+    link_order: Int8 | None = None  # int8[links], place in which paths take a link, as of its dimension; None = any
     warnings: tuple[str, ...] = ()  # sentences about what the file of the network has and a run does not use
 
     def node_name(self, node: int) -> str:

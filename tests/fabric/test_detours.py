@@ -131,6 +131,7 @@ LOSSLESS = [
     "dragonfly-plus:p=2,leaves=2",
     "slim-fly:q=3,p=1",
     "hyperx:sizes=3x3,p=1",
+    "hyperx:sizes=2x3,p=1,dimension_order=true",
     "leaf-spine:leaves=4,hosts_per_leaf=2,spines=2",
 ]
 

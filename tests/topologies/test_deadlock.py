@@ -40,6 +40,7 @@ NEEDED = {
     "dragonfly-plus:p=2,leaves=2": (1, 3, 4, 4),
     "slim-fly:q=3,p=2": (2, 4, 4, 4),
     "hyperx:sizes=3x3,p=2": (2, 4, 4, 4),
+    "hyperx:sizes=3x3,p=2,dimension_order=true": (1, 2, 3, 3),
     "fat-tree:k=4": (1, 2, 3, 3),
     "leaf-spine:leaves=4,hosts_per_leaf=2,spines=2": (1, 2, 3, 3),
 }
