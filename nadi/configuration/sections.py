@@ -112,13 +112,13 @@ class SystemSection(Section):
     compute_slowdown: values.FactorOrAuto = Field(None, ge=1, le=1000, description=SETTINGS["compute_slowdown"].doc)
 
 
-PFC_KEYS = ("pfc_headroom", "pfc_resume_offset", "pfc_classes")
+PFC_KEYS = ("pfc_headroom", "pfc_resume_offset", "pfc_classes", "pfc_rising_classes")
 ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax", "ecn_by_rate", "ecn_by_class", "ecn_last_hop")
 # keys that only switches with shared buffers have, and that ask for these; the others change how packets are trimmed
 _CHOOSING_KEYS = set(FABRIC_KEYS) - {"trim_last_hop", "trim_share", "trimmed_size"} | {"classes"}
 MAX_DENIED = 4096  # planes, spines and paths that a run file may deny
 # keys of switches that are set or are not
-_WITHOUT_DEFAULT = ("class_weights", "pfc_classes", "ecn_by_rate", "ecn_by_class", "lane_weights")
+_WITHOUT_DEFAULT = ("class_weights", "pfc_classes", "pfc_rising_classes", "ecn_by_rate", "ecn_by_class", "lane_weights")
 _ANY_SWITCH = {"latency", "cut_through"}  # keys of tiers that do not ask for shared buffers
 
 
@@ -238,6 +238,9 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     )
     pfc_classes: Annotated[tuple[values.DataClass, ...] | None, needs(when.SHARED, when.PFC)] = _engine_if(
         "pfc_classes", min_length=1, max_length=MAX_LANES
+    )
+    pfc_rising_classes: Annotated[int | None, needs(when.SHARED, when.PFC)] = _engine_if(
+        "pfc_rising_classes", ge=1, le=MAX_LANES
     )
     class_weights: Annotated[
         tuple[values.WeightFromZero, ...] | None, needs(when.SHARED, when.CLASSES, when.WEIGHTED)
@@ -377,6 +380,8 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         for key, number in {"p2p_class": self.p2p_class or 0, **(self.classes or {})}.items():
             if number >= lanes:
                 raise ValueError(f"{key} = {number} with {lanes} classes or lanes; expected one of them")
+        if (self.pfc_rising_classes or 1) > 1 and self.pfc_classes:
+            raise ValueError(f"pfc_rising_classes = {self.pfc_rising_classes} with pfc_classes; expected one of them")
         if 0 in (self.class_weights or ()) and self.discipline == "weighted":
             raise ValueError('class_weights: found 0 with discipline = "weighted"; expected discipline = "ets"')
         if self.switch == "credits" and self.lane_weights and len(self.lane_weights) != lanes:

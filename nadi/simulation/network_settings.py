@@ -229,8 +229,8 @@ def _check_order(choice: str, selective_repeat: str | bool, *, reorders: bool) -
 def circular_waits(graph: Graph, settings: pdes.Settings) -> list[str]:
     """Return a sentence that names links whose packets may wait for each other, if nothing is dropped; [] without them.
 
-    With credits, packets rise through the lanes of their messages (`Routing.rising_links`); with pauses a packet keeps
-    its class on all links. Raises ConfigError where more virtual lanes would break the circle.
+    Packets rise through the lanes of their messages (`Routing.rising_links`), with pauses through `pfc_rising_classes`.
+    Raises ConfigError where more lanes, or more than the given classes, would break the circle.
 
     Args:
         graph: The fabric.
@@ -246,22 +246,41 @@ def circular_waits(graph: Graph, settings: pdes.Settings) -> list[str]:
 
     # those of collectives come before those of point-to-point messages
     first = settings.p2p_class
-    lanes = 1 if rules is None else min(first or rules.virtual_lanes, rules.virtual_lanes - first)
+    if rules is None:
+        assert settings.switch is not None, "switches pause"  # noqa: S101 - for mypy
+        key, lanes, most = "pfc_rising_classes", settings.switch.pfc_rising_classes, _most_rising(settings)
+    else:
+        key, lanes = "virtual_lanes", min(first or rules.virtual_lanes, rules.virtual_lanes - first)
+        most = wire.MAX_DATA_CLASSES // (2 if first else 1)
     cycle = circle(lanes)
     if cycle is None:
         return []
     nodes = deadlock.circle_text(graph, cycle)
-    if rules is None:
-        return [f"pfc = true: the run may stop, as packets may wait in a circle: {nodes}"]
-    most = wire.MAX_DATA_CLASSES // (2 if first else 1)
-    enough = next((more for more in range(lanes + 1, most + 1) if circle(more) is None), 0)
+    # switches with a single class are usual, and their circles a fact of such networks
+    is_chosen = rules is not None or lanes > 1
+    enough = next((more for more in range(lanes + 1, most + 1) if circle(more) is None), 0) if is_chosen else 0
     if enough:
-        each = ", as many for collectives and for point-to-point messages" if first else ""
+        each = ", as many for collectives and for point-to-point messages" if rules is not None and first else ""
         raise ConfigError(
-            f"[network] virtual_lanes: with {lanes}, packets may wait in a circle: {nodes}; "
-            f"expected {enough} or more{each}"
+            f"[network] {key}: with {lanes}, packets may wait in a circle: {nodes}; expected {enough} or more{each}"
         )
-    return [f'switch = "credits": the run may stop, as packets may wait in a circle: {nodes}']
+    reason = "pfc = true" if rules is None else 'switch = "credits"'
+    return [f"{reason}: the run may stop, as packets may wait in a circle: {nodes}"]
+
+
+def _most_rising(settings: pdes.Settings) -> int:
+    """Return the number of classes through which packets can rise below the next class of messages; refuse more."""
+    first = [*settings.message_classes, wire.MAX_DATA_CLASSES]
+    most = int(np.diff(first).min())
+    assert settings.switch is not None, "switches pause"  # noqa: S101 - for mypy
+    found = settings.switch.pfc_rising_classes
+    if found > most:
+        named = ", ".join(map(str, settings.message_classes))
+        raise ConfigError(
+            f"[network] pfc_rising_classes: found {found}, but messages have the data classes {named} of 0 to "
+            f"{wire.MAX_DATA_CLASSES - 1}; expected at most {most}"
+        )
+    return most
 
 
 def settled_parameters(chosen: congestion.Control) -> dict[str, float]:

@@ -211,6 +211,8 @@ def _set_switch(const: Record, switch: SharedBuffer, settings: Settings) -> None
     const.trimmed_bytes = switch.trimmed_size_bytes or settings.header_bytes
     const.pause_frame_bytes = PAUSE_FRAME_BYTES
     const.classes = sum(1 << each for each in settings.data_classes)
+    rising = (1 << switch.pfc_rising_classes - 1) - 1  # all but the last one, from the class of a message on
+    const.rising_lanes = sum(rising << each for each in settings.message_classes)
     const.strict_classes = sum(1 << i for i, weight in enumerate(switch.class_weights) if weight == 0)
 
 

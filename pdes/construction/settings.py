@@ -89,8 +89,7 @@ class Faults:
         Args:
             settings: Settings of the run.
         """
-        # With shared buffers any fault of a link counts: a pause that comes late, or a rate beyond the headroom, can
-        # overflow a buffer.
+        # with shared buffers any fault of a link counts: a late pause, or a rate beyond the headroom, can overflow them
         of_links = any(f.down or f.error_rate > 0 or settings.switch is not None for f in self.links)
         return of_links or self.circuits.need_timers
 
@@ -157,9 +156,8 @@ class SharedBuffer:
     """Switches whose ports share a buffer (docs/explanation/fabric.md).
 
     With pfc a switch pauses its senders; without, it drops packets or trims them to headers. pfc_headroom_bytes 0 is
-    computed from rate and delay. The thresholds of ecn refer to 25 Gb/s and scale with the rate. The discipline follows
-    from class_weights if it is None: weighted round robin with weights, "ets" if one of them is 0, and strict priority
-    of the lowest class without.
+    computed from rate and delay. The thresholds of ecn refer to 25 Gb/s and scale with the rate. A discipline of None
+    follows from class_weights: weighted round robin with them and where packets rise, "ets" with a 0, strict otherwise.
     """
 
     buffer_bytes: int = setting(32_000_000, "buffer memory of a switch in bytes")
@@ -192,6 +190,7 @@ class SharedBuffer:
     pfc_classes: tuple[int, ...] = setting(
         (), "data classes whose senders switches pause; packets of the others are dropped", "all"
     )
+    pfc_rising_classes: int = setting(1, "data classes through which packets rise, so that pauses form no circle")
     class_weights: tuple[int, ...] = setting(
         (), "weights of data classes 0, 1, ... in packets; with discipline ets, 0 = before all others", "none"
     )
@@ -212,8 +211,9 @@ class SharedBuffer:
 
     def __post_init__(self) -> None:
         if self.discipline is None:
-            by_weight = discipline("weighted" if all(self.class_weights) else "ets")
-            object.__setattr__(self, "discipline", by_weight if self.class_weights else STRICT)
+            takes_turns = self.class_weights or self.pfc_rising_classes > 1
+            by_turns = discipline("weighted" if all(self.class_weights) else "ets") if takes_turns else STRICT
+            object.__setattr__(self, "discipline", by_turns)
 
 
 @dataclass(frozen=True)
@@ -445,6 +445,12 @@ class Settings:
     @property
     def data_classes(self) -> tuple[int, ...]:
         """Data classes of the run's packets, in order."""
+        above = range(self.switch.pfc_rising_classes) if self.switch else (0,)
+        return tuple(sorted({each + more for each in self.message_classes for more in above}))
+
+    @property
+    def message_classes(self) -> tuple[int, ...]:
+        """Data classes in which packets leave their senders, in order."""
         # requests to send belong to no group
         unnamed = not self.named_classes or self.rendezvous_bytes or self.collectives_in_flight
         return tuple(sorted({*(self.named_classes or {self.p2p_class}), *({0} if unnamed else ())}))

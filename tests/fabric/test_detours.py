@@ -150,7 +150,8 @@ def test_random_loads_never_stall(spec, rule, data):
     sent = data.draw(st.lists(st.tuples(npu, npu, sizes), min_size=graph.npus, max_size=4 * graph.npus))
     src, dst, size = np.array([each for each in sent if each[0] != each[1]] or [(0, 1, 500)]).T
     rules = CreditSwitch(virtual_lanes=lanes, lane_buffer_bytes=data.draw(st.sampled_from([4288, 9000])))
-    found = results(graph, messages(src, dst, size), rule, seed=data.draw(st.integers(0, 99)), credits=rules)
+    lossless = data.draw(st.sampled_from([{"credits": rules}, {"switch": pausing(lanes)}]))
+    found = results(graph, messages(src, dst, size), rule, seed=data.draw(st.integers(0, 99)), **lossless)
     assert found.counters["dropped_packets"] == 0
 
 
@@ -184,6 +185,44 @@ def test_too_few_lanes_are_refused_and_would_stop_the_run():
     with pytest.raises(pdes.RunError, match="deadlock: every link"):
         results(graph, adversarial(graph, 1 << 18), "minimal", credits=one)
     assert results(graph, adversarial(graph, 1 << 18), "minimal", credits=two).counters["dropped_packets"] == 0
+
+
+def pausing(classes, free_bytes=40_000):
+    """Switches that pause, whose 11 ports have headroom of 11,950 bytes for each class."""
+    size_bytes = 11 * 12_000 * classes + free_bytes
+    return pdes.SharedBuffer(size_bytes, ecn=False, pfc_resume_offset_bytes=0, pfc_rising_classes=classes)
+
+
+@pytest.mark.parametrize(("rule", "needed"), [("minimal", 2), ("valiant", 3), ("ugal-l", 3), ("par", 4)])
+def test_classes_that_rise_break_circles_of_pauses(rule, needed):
+    graph = build(SPEC)
+    sent = adversarial(graph, 1 << 18)
+    with pytest.raises(pdes.RunError, match="nothing is left to happen"):
+        results(graph, sent, rule, switch=pausing(1))
+    chosen = {"switch": pausing(needed)}
+    whole = results(graph, sent, rule, **chosen)
+    assert whole.counters["dropped_packets"] == 0
+    assert whole.counters["pause_frames"] > 1000
+    divided = results(graph, sent, rule, owner=np.arange(graph.nodes) * 7 % 3, threads=2, **chosen)
+    assert divided.digest == whole.digest
+
+
+def test_too_few_rising_classes_are_refused():
+    graph, valiant = build(SPEC), detours.detours("valiant")
+
+    def waits(classes, **settings):
+        return circular_waits(graph, pdes.Settings(switch=pausing(classes), routing=valiant, **settings))
+
+    with pytest.raises(ConfigError, match=r"pfc_rising_classes: with 2, .* in a circle: .*; expected 3 or more$"):
+        waits(2)
+    assert waits(3) == []
+    (warning,) = waits(1)
+    assert "pfc = true: the run may stop" in warning
+    # classes of messages are as far apart as their packets rise
+    assert waits(3, p2p_class=5) == []
+    for named in (2, 6):
+        with pytest.raises(ConfigError, match=rf"found 3, but messages have the data classes 0, {named} of 0 to 7"):
+            waits(3, p2p_class=named)
 
 
 def test_what_cannot_take_detours_is_refused():

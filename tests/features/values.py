@@ -72,6 +72,7 @@ _VALUES = {
         "trimmed_size": ["64B"],
         "discipline": disciplines.names(),
         "pfc_classes": [[1]],
+        "pfc_rising_classes": [2],
         "class_weights": [[3, 1], [1, 2, 0]],
         "p2p_class": [1],
         "classes": [{"p2p": 1, "*": 0}, {"all": 1}],
