@@ -145,6 +145,7 @@ CONTROL = Condition("congestion_control", lambda run: run.network.congestion_con
 NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
 RECEIVER_CREDITS = Condition("receiver_credits = true", lambda run: run.network.receiver_credits)
 FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
+GRADES = Condition('load_balancing = "grades"', lambda run: run.network.load_balancing == "grades")
 SPREAD = Condition('an entropy other than "fixed"', lambda run: run.network.entropy != wire.entropy.FIXED.name)
 ALL_PORTS = Condition(
     f"{SPREAD.needs}, or a rule for one port", lambda run: SPREAD.holds(run) or run.network.nic_ports != "all"

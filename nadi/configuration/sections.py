@@ -280,6 +280,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     )
     routing: Annotated[str, values.ROUTING] = _engine("routing")
     flowlet_gap: Annotated[values.Time, needs(when.FLOWLETS)] = _engine("flowlet_gap")
+    grade_thresholds: Annotated[values.Thresholds, needs(when.GRADES)] = _engine("grade_thresholds")
     entropy: Annotated[str, values.ENTROPY] = _engine("entropy")
     paths: Annotated[values.Paths, needs(when.SPREAD)] = _engine("paths")
     denied_paths: Annotated[tuple[str, ...] | None, needs(when.DENYING)] = _engine_if(
@@ -382,6 +383,9 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
                 raise ValueError(f"{key} = {number} with {lanes} classes or lanes; expected one of them")
         if (self.pfc_rising_classes or 1) > 1 and self.pfc_classes:
             raise ValueError(f"pfc_rising_classes = {self.pfc_rising_classes} with pfc_classes; expected one of them")
+        lossy = next((tier for tier, own in (self.tiers or {}).items() if own.pfc is False), None)
+        if (self.pfc_rising_classes or 1) > 1 and lossy:
+            raise ValueError(f"tiers.{lossy}: pfc = false with pfc_rising_classes; expected PFC at all switches")
         if 0 in (self.class_weights or ()) and self.discipline == "weighted":
             raise ValueError('class_weights: found 0 with discipline = "weighted"; expected discipline = "ets"')
         if self.switch == "credits" and self.lane_weights and len(self.lane_weights) != lanes:

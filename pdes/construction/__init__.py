@@ -369,7 +369,7 @@ def _build_lp(
         npus.turns.is_free[: part.npus] = graph.node_kind[part.nodes[: part.npus]] == AGGREGATOR_KIND
     world = s.World(
         net=net,
-        inbox=s.Inbox(rx_psb=rx_psb, bucket=zeros(BUCKETS + 2), **batch),
+        inbox=s.Inbox(rx_psb=rx_psb, bucket=zeros(BUCKETS + 2), grades=zeros(s.MAX_SET, np.int8), **batch),
         npus=npus,
         qps=qps,
         rows=tables.row_states(state, int(program.slot_ptr[-1]), is_recorded=settings.record_nodes),

@@ -68,6 +68,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const = row_of(Constants)
     for name in OF_SETTINGS.split():
         const[name] = getattr(settings, name)
+    const.grade_bytes[:] = settings.grade_thresholds
     for name in OF_FIDELITY.split():
         const[name] = getattr(settings.fidelity, name)
     _set_transport(const, graph, settings)

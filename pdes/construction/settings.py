@@ -165,9 +165,7 @@ class SharedBuffer:
     pfc_alpha: float = setting(
         0.125, "share of the free buffer that one queue (with PFC: one ingress port) may use, also without PFC"
     )
-    pfc_headroom_bytes: int = setting(
-        0, "headroom per ingress port and data class for packets that arrive after a pause", "auto"
-    )
+    pfc_headroom_bytes: int = setting(0, "headroom per ingress port and class for packets after a pause", "auto")
     pfc_resume_offset_bytes: int = setting(8192, "bytes below the pause threshold at which a paused class resumes")
     ecn: bool = setting(True, "mark packets that leave a long queue behind them")
     ecn_kmin_bytes: int = setting(100_000, "queue length up to which no packet is marked, at 25 Gb/s")
@@ -211,9 +209,9 @@ class SharedBuffer:
 
     def __post_init__(self) -> None:
         if self.discipline is None:
-            takes_turns = self.class_weights or self.pfc_rising_classes > 1
-            by_turns = discipline("weighted" if all(self.class_weights) else "ets") if takes_turns else STRICT
-            object.__setattr__(self, "discipline", by_turns)
+            by_turns = discipline("weighted" if all(self.class_weights) else "ets")
+            turns = self.class_weights or self.pfc_rising_classes > 1
+            object.__setattr__(self, "discipline", by_turns if turns else STRICT)
 
 
 @dataclass(frozen=True)
@@ -322,6 +320,7 @@ class Settings:
         "paths of packets through switches: shortest, or by way of other groups: `nadi net controls` lists them",
     )
     flowlet_gap_ps: int = setting(50_000_000, "gap between packets after which a flow may take another link")
+    grade_thresholds: tuple[int, ...] = setting((1280, 2560, 5120), "bytes that wait, above which grades rise")
     selective_repeat: bool | None = setting(
         None, "retransmit only lost packets, not all packets after them; auto: where packets may overtake", "auto"
     )

@@ -95,6 +95,7 @@ _VALUES = {
         "load_balancing": [name for name in balancing.names() if name != "ecmp"],
         "routing": [name for name in wire.detours.names() if name != "minimal"],
         "flowlet_gap": ["5us"],
+        "grade_thresholds": [["4KiB", "8KiB", "64KiB"]],
         "entropy": [name for name in wire.entropy.names() if name != "fixed"],
         "paths": [4],
         "denied_paths": [["path 1"]],
