@@ -227,6 +227,18 @@ class Routing(ABC):
         """
         return -1, np.zeros(0, np.int64)
 
+    def first_legs(self, graph: "Graph", destinations: int) -> npt.NDArray[np.bool_]:
+        """Return bool[nodes, destinations]: whether NPUs' packets may enter a node first on shortest paths to one.
+
+        Args:
+            graph: The network.
+            destinations: The number of destinations, as columns of the tables or NPUs.
+        """
+        begins = np.zeros((graph.nodes, destinations), np.bool_)
+        begins[: graph.npus] = True
+        begins[graph.link_dst[graph.link_src < graph.npus]] = True
+        return begins
+
     def rising_links(self, graph: "Graph") -> npt.NDArray[np.bool_]:
         """Return bool[links]: whether packets go on in the next virtual lane after a link, where links have credits.
 

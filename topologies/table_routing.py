@@ -326,6 +326,30 @@ class TableRouting(Routing):
         used[self.set_link[at], np.repeat(home, sizes)] = True
         return used
 
+    def first_legs(self, graph: Graph, destinations: int) -> npt.NDArray[np.bool_]:
+        """Return bool[nodes, homes] as described in `Routing`.
+
+        An NPU of several first switches sends to the one that is nearest to any home of the destination.
+
+        Args:
+            graph: The network.
+            destinations: The number of homes.
+        """
+        if self.homes_per_npu == 1:
+            return super().first_legs(graph, destinations)
+        begins = np.zeros((graph.nodes, destinations), np.bool_)
+        sets, counts, _ = self._home_sets
+        # int16[homes + 1, homes + 1]: hops from home to home, and above all hops from and to home -1, which is none
+        between = self.hops[self.row[self.home_node]].astype(np.int16)
+        between = np.pad(between, ((0, 1), (0, 1)), constant_values=UNREACHABLE + 1)
+        for number, own in enumerate(sets):
+            others = sets[(np.arange(len(sets)) != number) | (counts > 1)]
+            # [own homes, other sets, homes of these]
+            hops = between[own[:, None, None], others]
+            first, of_set, last = np.nonzero((hops == hops.min(axis=(0, 2), keepdims=True)) & (hops < UNREACHABLE))
+            begins[self.home_node[own[first]], others[of_set, last]] = True
+        return begins
+
     def common_switch(self, npus: Int64) -> tuple[int, Int64]:
         """Return the switch nearest to all NPUs, -1 = none, and int64[n], the first switch of each on its path.
 

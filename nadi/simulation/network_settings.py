@@ -1,6 +1,7 @@
 """Settings of the engine for [network]: models of the network, switches, congestion control, and limits of a fabric."""
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,11 +14,12 @@ from nadi.configuration.sections import NetworkSection, SystemSection, TierSecti
 from nadi.errors import ConfigError
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, format_bytes, format_rate, format_time
 from nadi.pdes import SharedBuffer, balancing, congestion, disciplines, wire
-from nadi.topologies import Graph, deadlock
+from nadi.topologies import Graph, Routing, deadlock
 
 # maximum numbers of intervals of time for which a port records its queue, and for which all ports of a fabric do: with
 # more than a million links, 64 intervals would take a gigabyte for each of queues and marks
 QUEUE_SAMPLES, ALL_QUEUE_SAMPLES = 64, 1 << 26
+SEARCHED_ROUTES = 16  # maximum number of routes that faults make which are searched for circles
 LOGGED_PAUSES = 1 << 16  # maximum number of pauses and resumes that a run records
 # overrides for models without packets, so that no check of switches, windows and protocols applies
 _WITHOUT_PACKETS = {
@@ -241,8 +243,9 @@ def circular_waits(graph: Graph, settings: pdes.Settings) -> list[str]:
     if rules is None and not pauses:
         return []
 
-    def circle(lanes: int) -> list[int] | None:
-        return deadlock.dependency_cycle(graph, detours=rule.route is not None, changes=rule.changes, classes=lanes)
+    def circle(lanes: int, routing: Routing = graph.routing, down: Collection[int] = ()) -> list[int] | None:
+        routed, is_detoured = replace(graph, routing=routing), rule.route is not None
+        return deadlock.dependency_cycle(routed, detours=is_detoured, changes=rule.changes, classes=lanes, down=down)
 
     # those of collectives come before those of point-to-point messages
     first = settings.p2p_class
@@ -252,8 +255,16 @@ def circular_waits(graph: Graph, settings: pdes.Settings) -> list[str]:
     else:
         key, lanes = "virtual_lanes", min(first or rules.virtual_lanes, rules.virtual_lanes - first)
         most = wire.MAX_DATA_CLASSES // (2 if first else 1)
+    reason = "pfc = true" if rules is None else 'switch = "credits"'
     cycle = circle(lanes)
     if cycle is None:
+        # routes around what faults take down, the first ones where there are many
+        for down, routing in itertools.islice(settings.faults.routings.items(), SEARCHED_ROUTES):
+            cycle = circle(lanes, routing, down) if down else None
+            if cycle is not None:
+                nodes, cables = deadlock.circle_text(graph, cycle), {link >> 1 for link in down}
+                when = f"while {len(cables)} {'cable is' if len(cables) == 1 else 'cables are'} down"
+                return [f"{reason}: the run may stop {when}, as packets may wait in a circle: {nodes}"]
         return []
     nodes = deadlock.circle_text(graph, cycle)
     # switches with a single class are usual, and their circles a fact of such networks
@@ -264,7 +275,6 @@ def circular_waits(graph: Graph, settings: pdes.Settings) -> list[str]:
         raise ConfigError(
             f"[network] {key}: with {lanes}, packets may wait in a circle: {nodes}; expected {enough} or more{each}"
         )
-    reason = "pfc = true" if rules is None else 'switch = "credits"'
     return [f"{reason}: the run may stop, as packets may wait in a circle: {nodes}"]
 
 

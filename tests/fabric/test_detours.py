@@ -1,6 +1,7 @@
 """Routing that is not minimal: saturation of dragonflies in closed form, lengths of paths, equal divided runs."""
 
 import re
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,6 +14,7 @@ from nadi.pdes.network import detours
 from nadi.pdes.wire import CreditSwitch
 from nadi.simulation.network_settings import circular_waits
 from nadi.topologies import build
+from nadi.topologies.routing import route
 from tests.budgets import bounded
 from tests.fabric.scenarios import buffer_of, messages, program
 
@@ -223,6 +225,21 @@ def test_too_few_rising_classes_are_refused():
     for named in (2, 6):
         with pytest.raises(ConfigError, match=rf"found 3, but messages have the data classes 0, {named} of 0 to 7"):
             waits(3, p2p_class=named)
+
+
+def test_routes_around_faults_are_searched_for_circles():
+    graph = build("hyperx:sizes=2x3,p=1,dimension_order=true")
+    # around them packets turn from the second dimension to the first
+    down = frozenset(route(graph, *ends)[1] for ends in ((0, 1), (1, 0), (2, 4), (4, 2)))
+    faults = pdes.Faults(routings={down: graph.routing.without(graph, down)})
+    lane = pdes.Settings(credits=CreditSwitch(virtual_lanes=1), faults=faults)
+    assert circular_waits(graph, replace(lane, faults=pdes.Faults())) == []
+    (warning,) = circular_waits(graph, lane)
+    assert re.search(r"may stop while 2 cables are down, as packets may wait in a circle: router \d -> router", warning)
+    tree = build("leaf-spine:leaves=4,hosts_per_leaf=2,spines=2")
+    up = frozenset(route(tree, 0, 7)[1:2])
+    faults = pdes.Faults(routings={up: tree.routing.without(tree, up)})
+    assert circular_waits(tree, pdes.Settings(switch=pausing(1), faults=faults)) == []
 
 
 def test_what_cannot_take_detours_is_refused():
