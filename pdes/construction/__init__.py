@@ -353,6 +353,7 @@ def _build_lp(
     const = constants_of(layout, program, settings, part, routing)
     const.jobs = tables.jobs_per_link(jobs)
     net = with_pit(_net(layout, part, const, npu, outboxes, jobs, settings), settings.faults)
+    net.link_class.special |= s.COUNTED * (const.jobs > 0)
     const.epochs = epochs
     const.first_repeated = first_repeated
     net.ctl.cell_ps = const.cell_ps
