@@ -267,8 +267,7 @@ class Net(NamedTuple):
     counts: Annotated[np.recarray, network.NodeCounts, RowsOf.NODE]
     port_ties: Annotated[np.recarray, network.PortTies, RowsOf.LINK]
     mark_draws: Annotated[np.recarray, network.MarkDraws, RowsOf.LINK]  # where switches mark packets
-    # ps: work of the ports of switches at the begin of the cell, where a rule of detours reads other switches
-    published_ps: Annotated[Int64, RowsOf.LINK, EMPTY]
+    published_ps: Annotated[Int64, RowsOf.LINK, EMPTY]  # work of ports at the cell's begin, where rules read others
     jobs: JobTables
 
 
