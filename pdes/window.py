@@ -211,6 +211,8 @@ def window(world_address, begin_ps, number):
             open_cell(net, soonest // ctl.cell_ps * ctl.cell_ps)
             if ctl.fault_ps <= ctl.now_ps:
                 call_hook(net.hooks.make_changes, world_address)
+            if net.hooks.publish != 0:
+                call_hook(net.hooks.publish, world_address)
         if act(world, world_address):
             status = state.FULL
         elif ctl.outer_done == 0:

@@ -6,6 +6,8 @@ Interconnection Networks", IEEE Trans. Computers C-36, 1987): routing is free of
 graph has no cycle. A channel is a link and a class of packets with room of its own (a virtual channel, a priority).
 """
 
+from collections.abc import Collection
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +18,9 @@ MAX_ENTRIES = 1 << 25  # links times destinations up to which a check takes a fe
 _MAX_PAIRS = 1 << 16  # nodes times NPUs, for networks whose NPUs forward packets, of which each path is followed
 
 
-def dependency_cycle(graph: Graph, *, detours: bool = False, changes: int = 0, classes: int = 1) -> list[int] | None:
+def dependency_cycle(
+    graph: Graph, *, detours: bool = False, changes: int = 0, classes: int = 1, down: Collection[int] = ()
+) -> list[int] | None:
     """Return links whose packets may wait for each other in a circle, in order; None = none, or too large to check.
 
     The class of a packet begins at 0 and is one more, up to the last class, after each link that rises
@@ -28,10 +32,12 @@ def dependency_cycle(graph: Graph, *, detours: bool = False, changes: int = 0, c
         changes: The most times that switches of the source's group behind the first one change a packet's path, or
             without groups one next to the source's. All but the first change are from shortest paths to a detour.
         classes: The number of classes of packets, each with room of its own at every link.
+        down: Links that are down, which lose their packets.
     """
     used = _used_links(graph, MAX_ENTRIES // classes)
     if used is None:
         return None
+    used[list(down)] = False
     packets = _Packets(graph, used, classes)
     found = [packets.dependencies(packets.first_legs(detours=detours))]
     if changes:
@@ -92,9 +98,10 @@ class _Packets:
     def first_legs(self, *, detours: bool) -> NDArray[np.bool_]:
         """Return bool[classes, links, destinations] of packets from NPUs: to their destination, or a detour's home."""
         begins = np.zeros((self._classes, self._graph.nodes, self._used.shape[1]), np.bool_)
-        sources = np.unique(self._graph.link_dst[self._graph.link_src < self._graph.npus])
-        begins[0, sources] = True
-        begins[0, : self._graph.npus] = True
+        begins[0] = self._graph.routing.first_legs(self._graph, self._used.shape[1])
+        if detours:
+            # from any first switch to any home of a detour
+            begins[0, begins[0].any(axis=1)] = True
         on_link = self._spread(begins, ends=detours)
         self._still_first = (on_link[0] & ~self._on_last[0]).any(axis=1)
         return on_link

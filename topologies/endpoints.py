@@ -124,6 +124,7 @@ def _with_endpoints(
     group = _inserted(graph.group, n, np.full(more, -1))
     link_src = np.concatenate([_moved(graph.link_src, n, more), own.reshape(-1)]).astype(np.int32)
     link_dst = np.concatenate([_moved(graph.link_dst, n, more), own[:, ::-1].reshape(-1)]).astype(np.int32)
+    order = None if graph.link_order is None else np.pad(graph.link_order, (0, len(link_src) - graph.links))
     return replace(
         graph,
         npus=n + more,
@@ -139,7 +140,8 @@ def _with_endpoints(
         pod=_inserted(graph.pod, n, pod),
         group=group,
         numbers=graph.numbers and (*graph.numbers[:n], *[NO_NUMBER] * more, *graph.numbers[n:]),
-        routing=build_table_routing(n + more, graph.nodes + more, link_src, link_dst, group),
+        link_order=order,
+        routing=build_table_routing(n + more, graph.nodes + more, link_src, link_dst, group, order),
     )
 
 
@@ -155,8 +157,10 @@ def with_cables(graph: Graph, cables: Int64) -> Graph:
     link_dst = np.concatenate([graph.link_dst, np.stack([b, a], axis=1).reshape(-1)]).astype(np.int32)
     if len(link_src) > 2 * MAX_CABLES:
         raise TopologyError.at(graph.name, f"{len(link_src) // 2} cables", f"at most {MAX_CABLES}")
+    # circuits come with paths of their own, so that the old order means nothing
     extended = replace(
         graph,
+        link_order=None,
         links=len(link_src),
         link_src=link_src,
         link_dst=link_dst,

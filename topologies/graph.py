@@ -227,16 +227,31 @@ class Routing(ABC):
         """
         return -1, np.zeros(0, np.int64)
 
+    def first_legs(self, graph: "Graph", destinations: int) -> npt.NDArray[np.bool_]:
+        """Return bool[nodes, destinations]: whether NPUs' packets may enter a node first on shortest paths to one.
+
+        Args:
+            graph: The network.
+            destinations: The number of destinations, as columns of the tables or NPUs.
+        """
+        begins = np.zeros((graph.nodes, destinations), np.bool_)
+        begins[: graph.npus] = True
+        begins[graph.link_dst[graph.link_src < graph.npus]] = True
+        return begins
+
     def rising_links(self, graph: "Graph") -> npt.NDArray[np.bool_]:
         """Return bool[links]: whether packets go on in the next virtual lane after a link, where links have credits.
 
         Those between two groups of switches do, as in a dragonfly, and in a group those from a switch without NPUs to
         one with some, as the way down from a spine of a dragonfly+: waits of packets then form no circle if there are
-        enough lanes (topologies/deadlock.py). Where each switch is a group, as in a slim fly, lanes count links.
+        enough lanes (topologies/deadlock.py). Where each switch is a group, as in a slim fly, lanes count links. Paths
+        that take links in an order wait in no circle anyway.
 
         Args:
             graph: The network.
         """
+        if graph.link_order is not None:
+            return np.zeros(graph.links, np.bool_)
         here, there = graph.group[graph.link_src], graph.group[graph.link_dst]
         is_home = np.zeros(graph.nodes, np.bool_)
         is_home[graph.link_dst[graph.link_src < graph.npus]] = True
@@ -277,6 +292,7 @@ class Graph:
     npus_per_nic: int = 1  # number of consecutive NPUs of a server whose links are equal parts of one NIC
     numbers: tuple[int, ...] = ()  # number of each node in a file that numbers GPUs and switches together; () = as here
     bisection: tuple[int, bool] | None = None  # bits per second of one direction, and whether exact; None = not known
+    link_order: Int8 | None = None  # int8[links], place in which paths take a link, as of its dimension; None = any
     warnings: tuple[str, ...] = ()  # sentences about what the file of the network has and a run does not use
 
     def node_name(self, node: int) -> str:

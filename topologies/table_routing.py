@@ -195,7 +195,7 @@ class TableRouting(Routing):
         sets.add(np.diff(self.set_ptr), self.set_link.astype(np.intp))
         length = _lengths(graph.link_src[between], graph.link_dst[between], graph.group)
         distance = all_distances(graph.nodes - graph.npus, self.home_node - graph.npus, src, dst, length)
-        next_set = next_sets(distance, src, dst, length, between, sets)
+        next_set = next_sets(distance, src, dst, length, between, sets, graph.link_order)
         hops = _links_of_distance(distance, length)
         # pairs that the failure separates
         cut = (hops == UNREACHABLE) & (self.hops < UNREACHABLE)
@@ -325,6 +325,30 @@ class TableRouting(Routing):
         at = np.arange(sizes.sum()) + np.repeat(self.set_ptr[sets] - begins, sizes)
         used[self.set_link[at], np.repeat(home, sizes)] = True
         return used
+
+    def first_legs(self, graph: Graph, destinations: int) -> npt.NDArray[np.bool_]:
+        """Return bool[nodes, homes] as described in `Routing`.
+
+        An NPU of several first switches sends to the one that is nearest to any home of the destination.
+
+        Args:
+            graph: The network.
+            destinations: The number of homes.
+        """
+        if self.homes_per_npu == 1:
+            return super().first_legs(graph, destinations)
+        begins = np.zeros((graph.nodes, destinations), np.bool_)
+        sets, counts, _ = self._home_sets
+        # int16[homes + 1, homes + 1]: hops from home to home, and above all hops from and to home -1, which is none
+        between = self.hops[self.row[self.home_node]].astype(np.int16)
+        between = np.pad(between, ((0, 1), (0, 1)), constant_values=UNREACHABLE + 1)
+        for number, own in enumerate(sets):
+            others = sets[(np.arange(len(sets)) != number) | (counts > 1)]
+            # [own homes, other sets, homes of these]
+            hops = between[own[:, None, None], others]
+            first, of_set, last = np.nonzero((hops == hops.min(axis=(0, 2), keepdims=True)) & (hops < UNREACHABLE))
+            begins[self.home_node[own[first]], others[of_set, last]] = True
+        return begins
 
     def common_switch(self, npus: Int64) -> tuple[int, Int64]:
         """Return the switch nearest to all NPUs, -1 = none, and int64[n], the first switch of each on its path.
@@ -462,6 +486,7 @@ def _first_equal(row: Int64) -> Int64:
 
 _MAX_ENTRIES = 2**29
 _MAX_HOPS = UNREACHABLE - 2
+_BEHIND_ALL = np.iinfo(np.int8).max  # above all places of `Graph.link_order`
 
 
 # Length of a link between groups, in links within groups: a path takes as few links between groups as it can, and then
@@ -470,7 +495,12 @@ GLOBAL_LENGTH = 16
 
 
 def build_table_routing(
-    npus: int, nodes: int, link_src: Int32, link_dst: Int32, group: Int32 | None = None
+    npus: int,
+    nodes: int,
+    link_src: Int32,
+    link_dst: Int32,
+    group: Int32 | None = None,
+    link_order: Int8 | None = None,
 ) -> TableRouting:
     """Return shortest paths by hop count, with all equal-cost links; a set includes parallel links.
 
@@ -486,6 +516,7 @@ def build_table_routing(
         link_src: int32[links], the sending node of each link.
         link_dst: int32[links], the receiving node of each link.
         group: int32[nodes], the group of each switch, -1 = none; None = no switch has one.
+        link_order: int8[links], `Graph.link_order`.
     """
     _refuse_direct_links(npus, link_src, link_dst)
     # row of the table of each node: switch `npus + i` has row i, NPUs have none
@@ -509,7 +540,7 @@ def build_table_routing(
     distance = all_distances(rows, home_node - npus, src, dst, length)
     sets = PortSets()
     home, attach_set = _attach(npus, link_dst[down], attach_home, down, sets)
-    next_set = next_sets(distance, src, dst, length, between, sets)
+    next_set = next_sets(distance, src, dst, length, between, sets, link_order)
     hops = _links_of_distance(distance, length)
     set_ptr, set_link = sets.arrays()
     return TableRouting(home_node.astype(np.int32), home, attach_set, row, hops, next_set, set_ptr, set_link)
@@ -686,7 +717,13 @@ def _attach(
 
 
 def next_sets(
-    distance: Int8, src: Int32, dst: Int32, length: Int64, link: npt.NDArray[np.intp], sets: PortSets
+    distance: Int8,
+    src: Int32,
+    dst: Int32,
+    length: Int64,
+    link: npt.NDArray[np.intp],
+    sets: PortSets,
+    link_order: Int8 | None = None,
 ) -> Int32:
     """Return int32[switches, homes]: the set of links that lead nearer to the home; a switch's equal sets are one.
 
@@ -697,6 +734,7 @@ def next_sets(
         length: int64[links], the length of each link.
         link: int[links], the number of each of these links in the network.
         sets: The list to which the new port sets are added.
+        link_order: int8[links of the network], `Graph.link_order`: of links that lead nearer, the first count.
     """
     next_set = np.full(distance.shape, -1, np.int32)
     bounds = np.searchsorted(src, np.arange(len(distance) + 1))
@@ -709,6 +747,9 @@ def next_sets(
         # int16, as UNREACHABLE less a length may be a distance.
         after = distance[np.ix_(dst[low:high], reached)] + length[low:high, None].astype(np.int16)
         nearer = after == distance[row, reached]
+        if link_order is not None:
+            place = np.where(nearer, link_order[link[low:high], None], _BEHIND_ALL)
+            nearer &= place == place.min(axis=0)
         # homes behind the same links share one set: a leaf of a fat tree has two, whatever the number of homes
         patterns, pattern_of = _distinct_columns(nearer)
         sizes = patterns.sum(axis=0)

@@ -108,8 +108,14 @@ def _can_time_out(run: EffectContext) -> bool:
 
 
 PACKETS = _models(lambda model: model.has_packets)
-DIVIDED = Condition(
-    f"{_models(lambda model: model.several_workers).needs} without flows", lambda run: run.network.several_workers
+DIVIDED = (
+    Condition(
+        f"{_models(lambda model: model.several_workers).needs} without flows",
+        lambda run: run.network.model.several_workers and not run.network.flows,
+    ),
+    Condition(
+        'a routing other than "ugal-g"', lambda run: run.network.several_workers or not run.network.model.has_packets
+    ),
 )
 SIMULATED = _models(lambda model: model.has_links)
 WHOLE_MESSAGES = _models(lambda model: any(hooks.act is not None for hooks in model.hooks))
@@ -139,6 +145,7 @@ CONTROL = Condition("congestion_control", lambda run: run.network.congestion_con
 NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
 RECEIVER_CREDITS = Condition("receiver_credits = true", lambda run: run.network.receiver_credits)
 FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
+GRADES = Condition('load_balancing = "grades"', lambda run: run.network.load_balancing == "grades")
 SPREAD = Condition('an entropy other than "fixed"', lambda run: run.network.entropy != wire.entropy.FIXED.name)
 ALL_PORTS = Condition(
     f"{SPREAD.needs}, or a rule for one port", lambda run: SPREAD.holds(run) or run.network.nic_ports != "all"

@@ -112,13 +112,13 @@ class SystemSection(Section):
     compute_slowdown: values.FactorOrAuto = Field(None, ge=1, le=1000, description=SETTINGS["compute_slowdown"].doc)
 
 
-PFC_KEYS = ("pfc_headroom", "pfc_resume_offset", "pfc_classes")
+PFC_KEYS = ("pfc_headroom", "pfc_resume_offset", "pfc_classes", "pfc_rising_classes")
 ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax", "ecn_by_rate", "ecn_by_class", "ecn_last_hop")
 # keys that only switches with shared buffers have, and that ask for these; the others change how packets are trimmed
 _CHOOSING_KEYS = set(FABRIC_KEYS) - {"trim_last_hop", "trim_share", "trimmed_size"} | {"classes"}
 MAX_DENIED = 4096  # planes, spines and paths that a run file may deny
 # keys of switches that are set or are not
-_WITHOUT_DEFAULT = ("class_weights", "pfc_classes", "ecn_by_rate", "ecn_by_class", "lane_weights")
+_WITHOUT_DEFAULT = ("class_weights", "pfc_classes", "pfc_rising_classes", "ecn_by_rate", "ecn_by_class", "lane_weights")
 _ANY_SWITCH = {"latency", "cut_through"}  # keys of tiers that do not ask for shared buffers
 
 
@@ -239,6 +239,9 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     pfc_classes: Annotated[tuple[values.DataClass, ...] | None, needs(when.SHARED, when.PFC)] = _engine_if(
         "pfc_classes", min_length=1, max_length=MAX_LANES
     )
+    pfc_rising_classes: Annotated[int | None, needs(when.SHARED, when.PFC)] = _engine_if(
+        "pfc_rising_classes", ge=1, le=MAX_LANES
+    )
     class_weights: Annotated[
         tuple[values.WeightFromZero, ...] | None, needs(when.SHARED, when.CLASSES, when.WEIGHTED)
     ] = _engine_if("class_weights", min_length=2, max_length=MAX_LANES)
@@ -277,6 +280,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     )
     routing: Annotated[str, values.ROUTING] = _engine("routing")
     flowlet_gap: Annotated[values.Time, needs(when.FLOWLETS)] = _engine("flowlet_gap")
+    grade_thresholds: Annotated[values.Thresholds, needs(when.GRADES)] = _engine("grade_thresholds")
     entropy: Annotated[str, values.ENTROPY] = _engine("entropy")
     paths: Annotated[values.Paths, needs(when.SPREAD)] = _engine("paths")
     denied_paths: Annotated[tuple[str, ...] | None, needs(when.DENYING)] = _engine_if(
@@ -377,6 +381,11 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         for key, number in {"p2p_class": self.p2p_class or 0, **(self.classes or {})}.items():
             if number >= lanes:
                 raise ValueError(f"{key} = {number} with {lanes} classes or lanes; expected one of them")
+        if (self.pfc_rising_classes or 1) > 1 and self.pfc_classes:
+            raise ValueError(f"pfc_rising_classes = {self.pfc_rising_classes} with pfc_classes; expected one of them")
+        lossy = next((tier for tier, own in (self.tiers or {}).items() if own.pfc is False), None)
+        if (self.pfc_rising_classes or 1) > 1 and lossy:
+            raise ValueError(f"tiers.{lossy}: pfc = false with pfc_rising_classes; expected PFC at all switches")
         if 0 in (self.class_weights or ()) and self.discipline == "weighted":
             raise ValueError('class_weights: found 0 with discipline = "weighted"; expected discipline = "ets"')
         if self.switch == "credits" and self.lane_weights and len(self.lane_weights) != lanes:
@@ -439,7 +448,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     @property
     def several_workers(self) -> bool:
         """Whether threads, processes and ranks may share a run."""
-        return self.model.several_workers and not self.flows
+        return self.model.several_workers and not self.flows and not wire.detours.reads_others(self.routing)
 
 
 def _has_shared_tiers(tiers: object) -> bool:
@@ -478,14 +487,14 @@ class EngineSection(Section):
     """Workers and partition of the engine."""
 
     seed: int = _engine("seed", ge=0, le=MAX_SEED)
-    backend: Annotated[Backend, needs(when.DIVIDED)] = _engine("backend")
-    workers: Annotated[int, needs(when.DIVIDED)] = _engine("workers", ge=1, le=MAX_WORKERS)
-    share_memory: Annotated[bool, needs(when.DIVIDED)] = _engine("share_memory")
-    lps_per_worker: Annotated[int, needs(when.DIVIDED)] = _engine("lps_per_worker", ge=1, le=MAX_WORKERS)
-    partitioner: Annotated[str, values.PARTITIONER, needs(when.DIVIDED)] = Field(
+    backend: Annotated[Backend, needs(*when.DIVIDED)] = _engine("backend")
+    workers: Annotated[int, needs(*when.DIVIDED)] = _engine("workers", ge=1, le=MAX_WORKERS)
+    share_memory: Annotated[bool, needs(*when.DIVIDED)] = _engine("share_memory")
+    lps_per_worker: Annotated[int, needs(*when.DIVIDED)] = _engine("lps_per_worker", ge=1, le=MAX_WORKERS)
+    partitioner: Annotated[str, values.PARTITIONER, needs(*when.DIVIDED)] = Field(
         DEFAULT_METHOD, description="method that divides the fabric; docs/explanation/parallel.md lists the methods"
     )
-    weights: Annotated[str, values.results_or(*WEIGHT_SOURCES), needs(when.DIVIDED)] = Field(
+    weights: Annotated[str, values.results_or(*WEIGHT_SOURCES), needs(*when.DIVIDED)] = Field(
         "traces", description='source of the weights for the division: "traces", "fabric" or an earlier run\'s folder'
     )
     checkpoint: Annotated[values.WallTime, needs(when.SIMULATED)] = Field(

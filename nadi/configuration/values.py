@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from nadi import topologies, workload
 from nadi.configuration import (
@@ -54,6 +54,13 @@ def _word_or(word: str, show: Callable[[int], str]) -> PlainSerializer:
 
 def _bytes_to(most: int) -> Callable[[object], int]:
     return lambda value: units.parse_bytes_within(value, most)
+
+
+def _check_ascending(values: tuple[int, ...]) -> tuple[int, ...]:
+    """Return sizes that ascend; raise ValueError for others."""
+    if list(values) != sorted(values):
+        raise ValueError(f"{', '.join(map(units.format_bytes, values))} do not ascend; expected the smallest first")
+    return values
 
 
 def _time_to(longest_ps: int) -> Callable[[object], int]:
@@ -203,6 +210,10 @@ PacketSizeOrAuto = Annotated[int, _above_zero(_bytes_to(MAX_WIRE_BYTES), "auto")
 MessageSize = Annotated[int, _above_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(units.format_bytes)]
 BufferSize = Annotated[int, _above_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(units.format_bytes)]
 BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(units.format_bytes)]
+Thresholds = Annotated[
+    tuple[BufferSizeFromZero, BufferSizeFromZero, BufferSizeFromZero], AfterValidator(_check_ascending)
+]
+"""Three sizes in bytes, none smaller than the one before."""
 BufferSizeOrAuto = Annotated[
     int, _above_zero(_bytes_to(MAX_BUFFER_BYTES), "auto"), _word_or("auto", units.format_bytes)
 ]

@@ -1,6 +1,7 @@
 """Settings of the engine for [network]: models of the network, switches, congestion control, and limits of a fabric."""
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,11 +14,12 @@ from nadi.configuration.sections import NetworkSection, SystemSection, TierSecti
 from nadi.errors import ConfigError
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, format_bytes, format_rate, format_time
 from nadi.pdes import SharedBuffer, balancing, congestion, disciplines, wire
-from nadi.topologies import Graph, deadlock
+from nadi.topologies import Graph, Routing, deadlock
 
 # maximum numbers of intervals of time for which a port records its queue, and for which all ports of a fabric do: with
 # more than a million links, 64 intervals would take a gigabyte for each of queues and marks
 QUEUE_SAMPLES, ALL_QUEUE_SAMPLES = 64, 1 << 26
+SEARCHED_ROUTES = 16  # maximum number of routes that faults make which are searched for circles
 LOGGED_PAUSES = 1 << 16  # maximum number of pauses and resumes that a run records
 # overrides for models without packets, so that no check of switches, windows and protocols applies
 _WITHOUT_PACKETS = {
@@ -229,8 +231,8 @@ def _check_order(choice: str, selective_repeat: str | bool, *, reorders: bool) -
 def circular_waits(graph: Graph, settings: pdes.Settings) -> list[str]:
     """Return a sentence that names links whose packets may wait for each other, if nothing is dropped; [] without them.
 
-    With credits, packets rise through the lanes of their messages (`Routing.rising_links`); with pauses a packet keeps
-    its class on all links. Raises ConfigError where more virtual lanes would break the circle.
+    Packets rise through the lanes of their messages (`Routing.rising_links`), with pauses through `pfc_rising_classes`.
+    Raises ConfigError where more lanes, or more than the given classes, would break the circle.
 
     Args:
         graph: The fabric.
@@ -241,27 +243,54 @@ def circular_waits(graph: Graph, settings: pdes.Settings) -> list[str]:
     if rules is None and not pauses:
         return []
 
-    def circle(lanes: int) -> list[int] | None:
-        return deadlock.dependency_cycle(graph, detours=rule.route is not None, changes=rule.changes, classes=lanes)
+    def circle(lanes: int, routing: Routing = graph.routing, down: Collection[int] = ()) -> list[int] | None:
+        routed, is_detoured = replace(graph, routing=routing), rule.route is not None
+        return deadlock.dependency_cycle(routed, detours=is_detoured, changes=rule.changes, classes=lanes, down=down)
 
     # those of collectives come before those of point-to-point messages
     first = settings.p2p_class
-    lanes = 1 if rules is None else min(first or rules.virtual_lanes, rules.virtual_lanes - first)
+    if rules is None:
+        assert settings.switch is not None, "switches pause"  # noqa: S101 - for mypy
+        key, lanes, most = "pfc_rising_classes", settings.switch.pfc_rising_classes, _most_rising(settings)
+    else:
+        key, lanes = "virtual_lanes", min(first or rules.virtual_lanes, rules.virtual_lanes - first)
+        most = wire.MAX_DATA_CLASSES // (2 if first else 1)
+    reason = "pfc = true" if rules is None else 'switch = "credits"'
     cycle = circle(lanes)
     if cycle is None:
+        # routes around what faults take down, the first ones where there are many
+        for down, routing in itertools.islice(settings.faults.routings.items(), SEARCHED_ROUTES):
+            cycle = circle(lanes, routing, down) if down else None
+            if cycle is not None:
+                nodes, cables = deadlock.circle_text(graph, cycle), {link >> 1 for link in down}
+                when = f"while {len(cables)} {'cable is' if len(cables) == 1 else 'cables are'} down"
+                return [f"{reason}: the run may stop {when}, as packets may wait in a circle: {nodes}"]
         return []
     nodes = deadlock.circle_text(graph, cycle)
-    if rules is None:
-        return [f"pfc = true: the run may stop, as packets may wait in a circle: {nodes}"]
-    most = wire.MAX_DATA_CLASSES // (2 if first else 1)
-    enough = next((more for more in range(lanes + 1, most + 1) if circle(more) is None), 0)
+    # switches with a single class are usual, and their circles a fact of such networks
+    is_chosen = rules is not None or lanes > 1
+    enough = next((more for more in range(lanes + 1, most + 1) if circle(more) is None), 0) if is_chosen else 0
     if enough:
-        each = ", as many for collectives and for point-to-point messages" if first else ""
+        each = ", as many for collectives and for point-to-point messages" if rules is not None and first else ""
         raise ConfigError(
-            f"[network] virtual_lanes: with {lanes}, packets may wait in a circle: {nodes}; "
-            f"expected {enough} or more{each}"
+            f"[network] {key}: with {lanes}, packets may wait in a circle: {nodes}; expected {enough} or more{each}"
         )
-    return [f'switch = "credits": the run may stop, as packets may wait in a circle: {nodes}']
+    return [f"{reason}: the run may stop, as packets may wait in a circle: {nodes}"]
+
+
+def _most_rising(settings: pdes.Settings) -> int:
+    """Return the number of classes through which packets can rise below the next class of messages; refuse more."""
+    first = [*settings.message_classes, wire.MAX_DATA_CLASSES]
+    most = int(np.diff(first).min())
+    assert settings.switch is not None, "switches pause"  # noqa: S101 - for mypy
+    found = settings.switch.pfc_rising_classes
+    if found > most:
+        named = ", ".join(map(str, settings.message_classes))
+        raise ConfigError(
+            f"[network] pfc_rising_classes: found {found}, but messages have the data classes {named} of 0 to "
+            f"{wire.MAX_DATA_CLASSES - 1}; expected at most {most}"
+        )
+    return most
 
 
 def settled_parameters(chosen: congestion.Control) -> dict[str, float]:

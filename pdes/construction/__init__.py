@@ -92,6 +92,7 @@ def _net(
         telemetry=rows_of(network.Telemetry, blocks * s.BLOCK_RECORDS * carries),
         ordered=zeros(blocks * s.BLOCK_RECORDS * is_mixed, np.int32),
         held_block=zeros(blocks * is_mixed, np.int32),
+        published_ps=zeros((len(tx) + 1) * bool(settings.routing.publish)),  # one more for `with_pit`
         jobs=tables.own_tables(jobs, len(tx)),
         **class_arrays(settings, part),
         **shared_buffers(graph, fabric, part, settings),
@@ -268,6 +269,8 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
         )
     if settings.routing.reorders and not settings.selective_repeat:
         raise ImpossibleRunError(f"routing {settings.routing.name} lets packets overtake; it needs selective repeat")
+    if settings.routing.publish and lps > 1:
+        raise ImpossibleRunError(f"routing {settings.routing.name} reads all switches; expected one LP, not {lps}")
     if settings.routing.route and graph.routing.dimensions:
         raise ImpossibleRunError(f"routing {settings.routing.name} on a fabric that is routed by dimensions")
     tags = program.node_tag[program.node_kind == KIND_SEND]
@@ -367,7 +370,7 @@ def _build_lp(
         npus.turns.is_free[: part.npus] = graph.node_kind[part.nodes[: part.npus]] == AGGREGATOR_KIND
     world = s.World(
         net=net,
-        inbox=s.Inbox(rx_psb=rx_psb, bucket=zeros(BUCKETS + 2), **batch),
+        inbox=s.Inbox(rx_psb=rx_psb, bucket=zeros(BUCKETS + 2), grades=zeros(s.MAX_SET, np.int8), **batch),
         npus=npus,
         qps=qps,
         rows=tables.row_states(state, int(program.slot_ptr[-1]), is_recorded=settings.record_nodes),

@@ -69,6 +69,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const = row_of(Constants)
     for name in OF_SETTINGS.split():
         const[name] = getattr(settings, name)
+    const.grade_bytes[:] = settings.grade_thresholds
     for name in OF_FIDELITY.split():
         const[name] = getattr(settings.fidelity, name)
     _set_transport(const, graph, settings)
@@ -212,6 +213,8 @@ def _set_switch(const: Record, switch: SharedBuffer, settings: Settings) -> None
     const.trimmed_bytes = switch.trimmed_size_bytes or settings.header_bytes
     const.pause_frame_bytes = PAUSE_FRAME_BYTES
     const.classes = sum(1 << each for each in settings.data_classes)
+    rising = (1 << switch.pfc_rising_classes - 1) - 1  # all but the last one, from the class of a message on
+    const.rising_lanes = sum(rising << each for each in settings.message_classes)
     const.strict_classes = sum(1 << i for i, weight in enumerate(switch.class_weights) if weight == 0)
 
 
@@ -252,6 +255,7 @@ def _choices(
         ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
         ("balancing", settings.entropy.act and not settings.load_balancing.pick, _flows.pick),
         ("detour", settings.routing.route, settings.routing.route),
+        ("publish", settings.routing.publish, settings.routing.publish),
         ("shared_switches", settings.switch, shared_switch.shared_switches),
         ("shared_switches", settings.credits, credit_switch.credit_switches),
         ("discipline", pick, pick),
@@ -325,7 +329,7 @@ def all_hooks() -> list[Hook]:
     ours = [hook for _, _, hook in choices]
     controls = [control.update for control in (pacing.RATE_LIMITED, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
-    rules += [detours.detours(name).route for name in detours.names()]
+    rules += [hook for rule in map(detours.detours, detours.names()) for hook in (rule.route, rule.publish)]
     orders = [disciplines.discipline(name).pick for name in disciplines.names()]
     spreads = [entropy.entropy_rule(name).act for name in entropy.names()]
     moves = [hook for model in networks().values() for hooks in model.hooks for hook in (hooks.act, hooks.settle)]

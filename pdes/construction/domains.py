@@ -86,6 +86,7 @@ def may_replay(graph: Graph, settings: Settings) -> bool:
         and settings.collectives_in_flight == 0
         and settings.rendezvous_bytes == 0
         and settings.flow_groups is None
+        and not settings.routing.publish
     )
 
 

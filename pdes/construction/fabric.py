@@ -126,7 +126,7 @@ class Fabric:
         # link carries NVLink's flits. settings: Settings of the packet network.
         needs_care = "telemetry" in settings.congestion_control.signals or settings.sample_ps > 0
         special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * self.inside | s.AMPLE * self.ample
-        if settings.credits:
+        if settings.credits or (settings.switch and settings.switch.pfc_rising_classes > 1):
             # a switch knows the link over which a packet came by its own link in the other direction
             special = special | s.RISES * graph.routing.rising_links(graph)[np.arange(graph.links) ^ 1]
         for circuit in settings.faults.circuits.circuits:

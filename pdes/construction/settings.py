@@ -94,8 +94,7 @@ class Faults:
         Args:
             settings: Settings of the run.
         """
-        # With shared buffers any fault of a link counts: a pause that comes late, or a rate beyond the headroom, can
-        # overflow a buffer.
+        # with shared buffers any fault of a link counts: a late pause, or a rate beyond the headroom, can overflow them
         of_links = any(f.down or f.error_rate > 0 or settings.switch is not None for f in self.links)
         return of_links or self.circuits.need_timers
 
@@ -162,9 +161,8 @@ class SharedBuffer:
     """Switches whose ports share a buffer (docs/explanation/fabric.md).
 
     With pfc a switch pauses its senders; without, it drops packets or trims them to headers. pfc_headroom_bytes 0 is
-    computed from rate and delay. The thresholds of ecn refer to 25 Gb/s and scale with the rate. The discipline follows
-    from class_weights if it is None: weighted round robin with weights, "ets" if one of them is 0, and strict priority
-    of the lowest class without.
+    computed from rate and delay. The thresholds of ecn refer to 25 Gb/s and scale with the rate. A discipline of None
+    follows from class_weights: weighted round robin with them and where packets rise, "ets" with a 0, strict otherwise.
     """
 
     buffer_bytes: int = setting(32_000_000, "buffer memory of a switch in bytes")
@@ -172,9 +170,7 @@ class SharedBuffer:
     pfc_alpha: float = setting(
         0.125, "share of the free buffer that one queue (with PFC: one ingress port) may use, also without PFC"
     )
-    pfc_headroom_bytes: int = setting(
-        0, "headroom per ingress port and data class for packets that arrive after a pause", "auto"
-    )
+    pfc_headroom_bytes: int = setting(0, "headroom per ingress port and class for packets after a pause", "auto")
     pfc_resume_offset_bytes: int = setting(8192, "bytes below the pause threshold at which a paused class resumes")
     ecn: bool = setting(True, "mark packets that leave a long queue behind them")
     ecn_kmin_bytes: int = setting(100_000, "queue length up to which no packet is marked, at 25 Gb/s")
@@ -197,6 +193,7 @@ class SharedBuffer:
     pfc_classes: tuple[int, ...] = setting(
         (), "data classes whose senders switches pause; packets of the others are dropped", "all"
     )
+    pfc_rising_classes: int = setting(1, "data classes through which packets rise, so that pauses form no circle")
     class_weights: tuple[int, ...] = setting(
         (), "weights of data classes 0, 1, ... in packets; with discipline ets, 0 = before all others", "none"
     )
@@ -217,8 +214,9 @@ class SharedBuffer:
 
     def __post_init__(self) -> None:
         if self.discipline is None:
-            by_weight = discipline("weighted" if all(self.class_weights) else "ets")
-            object.__setattr__(self, "discipline", by_weight if self.class_weights else STRICT)
+            by_turns = discipline("weighted" if all(self.class_weights) else "ets")
+            turns = self.class_weights or self.pfc_rising_classes > 1
+            object.__setattr__(self, "discipline", by_turns if turns else STRICT)
 
 
 @dataclass(frozen=True)
@@ -327,6 +325,7 @@ class Settings:
         "paths of packets through switches: shortest, or by way of other groups: `nadi net controls` lists them",
     )
     flowlet_gap_ps: int = setting(50_000_000, "gap between packets after which a flow may take another link")
+    grade_thresholds: tuple[int, ...] = setting((1280, 2560, 5120), "bytes that wait, above which grades rise")
     selective_repeat: bool | None = setting(
         None, "retransmit only lost packets, not all packets after them; auto: where packets may overtake", "auto"
     )
@@ -455,6 +454,12 @@ class Settings:
     @property
     def data_classes(self) -> tuple[int, ...]:
         """Data classes of the run's packets, in order."""
+        above = range(self.switch.pfc_rising_classes) if self.switch else (0,)
+        return tuple(sorted({each + more for each in self.message_classes for more in above}))
+
+    @property
+    def message_classes(self) -> tuple[int, ...]:
+        """Data classes in which packets leave their senders, in order."""
         # requests to send belong to no group
         unnamed = not self.named_classes or self.rendezvous_bytes or self.collectives_in_flight
         return tuple(sorted({*(self.named_classes or {self.p2p_class}), *({0} if unnamed else ())}))
@@ -478,7 +483,7 @@ class Settings:
     @property
     def several_workers(self) -> bool:
         """Whether threads, processes and ranks may share the run."""
-        return self.flow_groups is None and self.fidelity.model.several_workers
+        return self.flow_groups is None and not self.routing.publish and self.fidelity.model.several_workers
 
     @property
     def max_link_rate_bps(self) -> int | None:

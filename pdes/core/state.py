@@ -267,6 +267,7 @@ class Net(NamedTuple):
     counts: Annotated[np.recarray, network.NodeCounts, RowsOf.NODE]
     port_ties: Annotated[np.recarray, network.PortTies, RowsOf.LINK]
     mark_draws: Annotated[np.recarray, network.MarkDraws, RowsOf.LINK]  # where switches mark packets
+    published_ps: Annotated[Int64, RowsOf.LINK, EMPTY]  # work of ports at the cell's begin, where rules read others
     jobs: JobTables
 
 
@@ -283,6 +284,7 @@ class Inbox(NamedTuple):
     batch_apart: Int64  # [batch] record of each that goes to another LP, and from the end back, that waits on its link
     batch_link: Int64  # [batch] that link
     batch_ready: Int64  # [batch] when the packet is at its end
+    grades: Int8  # [maximum of equal links] grade of each, while a packet chooses
     batch_freed: Int64  # [batch] blocks to give back after the batch
     bucket: Int64
 

@@ -13,7 +13,7 @@ import numpy as np
 from nadi.pdes.core import packet, state
 from nadi.pdes.core.algorithms import NONE, TAKE_UP, carry, head_of, mix3, prefetch_block, without_first
 from nadi.pdes.core.jit import hook, inline, outline, prefetch
-from nadi.pdes.network import port_queues
+from nadi.pdes.network import lane_credits, port_queues
 from nadi.pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, order_ties, take_batch
 from nadi.pdes.network.link import drop, inbox_of, link_send, prefetch_inbox
 from nadi.pdes.network.routing import choose, link_by_rule, switch_cell_to
@@ -238,11 +238,15 @@ def depart(net, node, link, start_ps):
         link_send(net, link, queued_ps, start_ps, word1, word2, word3)
     else:
         size_bytes = packet.wire_bytes(word1)
+        came_in = queue
+        if net.const.rising_lanes != 0:
+            came_in = np.int64(packet.data_class(word1))
+            word1 = packet.with_class(word1, queue)
         left_bytes = gate.queued_bytes[queue] - size_bytes
         gate.queued_bytes[queue] = left_bytes
         gate.waiting_bytes -= size_bytes
         start_transmission(net, node, link, queue, queued_ps, start_ps, left_bytes, word1, word2, word3)
-        release_buffer(net, node, word0 >> port_queues.TIME_BITS, queue, size_bytes, start_ps)
+        release_buffer(net, node, word0 >> port_queues.TIME_BITS, came_in, size_bytes, start_ps)
 
 
 @inline
@@ -326,11 +330,11 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
 
 
 @inline
-def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
+def take_data(net, node, link, ingress, leaves, now_ps, record, word1, word2, word3):
     """Handle a data packet for the port of a link.
 
-    net, node, link, ingress: the packet's switch, port and incoming port; now_ps: current time in ps; record, word1,
-    word2, word3: record and words of the packet.
+    net, node, link, ingress: the packet's switch, port and incoming port; leaves: the data class in which it leaves;
+    now_ps: current time in ps; record, word1, word2, word3: record and words of the packet.
     """
     tx = net.tx[link]
     pool = net.pool[node]
@@ -339,25 +343,27 @@ def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
     bring_up_for(net, node, link, now_ps)
     carry(net, TAKE_UP, record)
     size_bytes = packet.wire_bytes(word1)
-    idle = tx.busy_ps <= now_ps and gate.paused & (1 << klass) == 0
+    # pauses count by the class in which it came, which its word 1 keeps while it waits
+    sent_word1 = word1 if leaves == klass else packet.with_class(word1, leaves)
+    idle = tx.busy_ps <= now_ps and gate.paused & (1 << leaves) == 0
     # no packet waits, and this one leaves before its bytes count
     if idle and gate.mask == 0 and pool.asked == 0:
         used = pool.used_bytes + size_bytes
         if used <= threshold(net, node) and used <= pool.shared_bytes:
-            start_transmission(net, node, link, klass, now_ps, now_ps, np.int64(0), word1, word2, word3)
+            start_transmission(net, node, link, leaves, now_ps, now_ps, np.int64(0), sent_word1, word2, word3)
             return
     clear = pool.asked == 0 and admit(net, node, link, ingress, klass, size_bytes)
     if not clear and not near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2, word3):
         return
     # other ports may have sent, and the other end may have resumed
-    idle = tx.busy_ps <= now_ps and gate.paused & (1 << klass) == 0
-    if idle and gate.mask & ~gate.paused == 0 and gate.queued_bytes[klass] == 0:
+    idle = tx.busy_ps <= now_ps and gate.paused & (1 << leaves) == 0
+    if idle and gate.mask & ~gate.paused == 0 and gate.queued_bytes[leaves] == 0:
         # cut through the queue: nothing of its class waits, and the port is idle
-        start_transmission(net, node, link, klass, now_ps, now_ps, np.int64(0), word1, word2, word3)
+        start_transmission(net, node, link, leaves, now_ps, now_ps, np.int64(0), sent_word1, word2, word3)
         release_buffer(net, node, ingress, klass, size_bytes, now_ps)
         return
-    port_queues.enqueue_packet(net, node, link, klass, now_ps, ingress, word1, word2, word3)
-    gate.queued_bytes[klass] += size_bytes
+    port_queues.enqueue_packet(net, node, link, leaves, now_ps, ingress, word1, word2, word3)
+    gate.queued_bytes[leaves] += size_bytes
     gate.waiting_bytes += size_bytes
     gate.longest_bytes = max(gate.longest_bytes, gate.waiting_bytes)
     if net.const.depths > 0:
@@ -379,6 +385,7 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
     """Process a cell of switch `node` of `net` (routes, begin_ps, end_ps): the batch in time order, and departures."""
     batch = net.ctl.batch
     rule = net.hooks.balancing != 0 or net.hooks.detour != 0
+    rises = net.const.rising_lanes != 0
     for i in range(batch):
         arrival = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
         link = np.int64(-1)
@@ -410,7 +417,10 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
             send_or_enqueue(net, node, link, queue, now_ps, word1, word2, word3)
         else:
             ingress = np.int64(net.facing[came_over(net, inbox, key & 0xFFFF)])
-            take_data(net, node, link, ingress, now_ps, at, word1, word2, word3)
+            leaves = np.int64(packet.data_class(word1))
+            if rises:
+                leaves = np.int64(lane_credits.next_lane(net, ingress, word1, arrival.w1))
+            take_data(net, node, link, ingress, leaves, now_ps, at, word1, word2, word3)
     bring_up(net, node, end_ps)
 
 

@@ -608,6 +608,9 @@ def runs():
         "weighted classes": partial(switched, switch={"class_weights": (1, 3)}, p2p_class=1),
         **{f"detours, {rule}": partial(detoured, rule) for rule in detours.names()},
         "detours, trimmed": partial(detoured, "valiant", switch=DROPPING | {"trimming": True}),
+        "detours, classes that rise": partial(
+            detoured, "valiant", switch={"pfc_rising_classes": 3, "buffer_bytes": 400_000, "pfc_alpha": 0.03}
+        ),
         "detours with credits": partial(detoured, "par", spec="slim-fly:q=3,p=1", credits=RISING, p2p_class=4),
         "detours, a switch down": partial(detoured, "ugal-l", is_down=True, credits=RISING),
         "strict and weighted classes": partial(switched, switch={"class_weights": (3, 1, 1, 1, 1, 0)}, p2p_class=5),

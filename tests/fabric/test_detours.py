@@ -1,6 +1,7 @@
 """Routing that is not minimal: saturation of dragonflies in closed form, lengths of paths, equal divided runs."""
 
 import re
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,12 +14,14 @@ from nadi.pdes.network import detours
 from nadi.pdes.wire import CreditSwitch
 from nadi.simulation.network_settings import circular_waits
 from nadi.topologies import build
+from nadi.topologies.routing import route
 from tests.budgets import bounded
 from tests.fabric.scenarios import buffer_of, messages, program
 
 SPEC = "dragonfly:p=2,a=4,h=2,rate=100Gbps,switch_latency=100ns"  # 9 groups of 8 NPUs and 8 global cables
 GROUPS = 9
 RULES = [name for name in detours.names() if name != "minimal"]
+LOCAL_RULES = [name for name in RULES if not detours.detours(name).publish]
 SIZE_BYTES = 16 << 20  # as long as 4,096 packets, so that the begin and the end count for little
 
 
@@ -71,7 +74,17 @@ def test_with_credits_full_buffers_tell_the_source_of_full_links(rule):
     assert 0.5 < mean_share(graph, above) < 1.03 * 9 / 16
 
 
-@pytest.mark.parametrize("rule", ["ugal-l-again", "par"])
+@pytest.mark.parametrize("lanes", [{}, {"credits": CreditSwitch(virtual_lanes=3)}])
+def test_global_queues_need_no_full_buffers(lanes):
+    # The same bounds, also where queues without a limit tell other switches nothing.
+    graph = build(SPEC)
+    below = results(graph, adversarial(graph), "ugal-g", p2p_share=0.97 / 2, **lanes)
+    assert mean_share(graph, below) == pytest.approx(0.97 / 2, rel=0.005)
+    above = results(graph, adversarial(graph), "ugal-g", p2p_share=0.6, **lanes)
+    assert mean_share(graph, above) == pytest.approx(9 / 16, rel=0.03)
+
+
+@pytest.mark.parametrize("rule", ["ugal-l-again", "par", "ugal-g"])
 def test_adaptive_rules_take_detours_only_where_they_help(rule):
     graph = build(SPEC)
     one_global_hop = results(graph, messages(np.array([0]), np.array([8]), 1 << 20), rule)
@@ -97,7 +110,7 @@ def test_no_packet_crosses_more_than_two_links_between_groups(rule):
 
 @pytest.mark.parametrize("switch", ["output queues", "shared buffers", "credits"])
 @pytest.mark.parametrize("spec", [SPEC, "leaf-spine:leaves=4,hosts_per_leaf=3,spines=2,rate=100Gbps"])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", LOCAL_RULES)
 def test_any_division_of_the_fabric_gives_the_same_answer(rule, spec, switch):
     graph = build(spec)
     npu = np.arange(graph.npus)
@@ -120,6 +133,7 @@ LOSSLESS = [
     "dragonfly-plus:p=2,leaves=2",
     "slim-fly:q=3,p=1",
     "hyperx:sizes=3x3,p=1",
+    "hyperx:sizes=2x3,p=1,dimension_order=true",
     "leaf-spine:leaves=4,hosts_per_leaf=2,spines=2",
 ]
 
@@ -138,7 +152,8 @@ def test_random_loads_never_stall(spec, rule, data):
     sent = data.draw(st.lists(st.tuples(npu, npu, sizes), min_size=graph.npus, max_size=4 * graph.npus))
     src, dst, size = np.array([each for each in sent if each[0] != each[1]] or [(0, 1, 500)]).T
     rules = CreditSwitch(virtual_lanes=lanes, lane_buffer_bytes=data.draw(st.sampled_from([4288, 9000])))
-    found = results(graph, messages(src, dst, size), rule, seed=data.draw(st.integers(0, 99)), credits=rules)
+    lossless = data.draw(st.sampled_from([{"credits": rules}, {"switch": pausing(lanes)}]))
+    found = results(graph, messages(src, dst, size), rule, seed=data.draw(st.integers(0, 99)), **lossless)
     assert found.counters["dropped_packets"] == 0
 
 
@@ -174,7 +189,63 @@ def test_too_few_lanes_are_refused_and_would_stop_the_run():
     assert results(graph, adversarial(graph, 1 << 18), "minimal", credits=two).counters["dropped_packets"] == 0
 
 
+def pausing(classes, free_bytes=40_000):
+    """Switches that pause, whose 11 ports have headroom of 11,950 bytes for each class."""
+    size_bytes = 11 * 12_000 * classes + free_bytes
+    return pdes.SharedBuffer(size_bytes, ecn=False, pfc_resume_offset_bytes=0, pfc_rising_classes=classes)
+
+
+@pytest.mark.parametrize(("rule", "needed"), [("minimal", 2), ("valiant", 3), ("ugal-l", 3), ("par", 4)])
+def test_classes_that_rise_break_circles_of_pauses(rule, needed):
+    graph = build(SPEC)
+    sent = adversarial(graph, 1 << 18)
+    with pytest.raises(pdes.RunError, match="nothing is left to happen"):
+        results(graph, sent, rule, switch=pausing(1))
+    chosen = {"switch": pausing(needed)}
+    whole = results(graph, sent, rule, **chosen)
+    assert whole.counters["dropped_packets"] == 0
+    assert whole.counters["pause_frames"] > 1000
+    divided = results(graph, sent, rule, owner=np.arange(graph.nodes) * 7 % 3, threads=2, **chosen)
+    assert divided.digest == whole.digest
+
+
+def test_too_few_rising_classes_are_refused():
+    graph, valiant = build(SPEC), detours.detours("valiant")
+
+    def waits(classes, **settings):
+        return circular_waits(graph, pdes.Settings(switch=pausing(classes), routing=valiant, **settings))
+
+    with pytest.raises(ConfigError, match=r"pfc_rising_classes: with 2, .* in a circle: .*; expected 3 or more$"):
+        waits(2)
+    assert waits(3) == []
+    (warning,) = waits(1)
+    assert "pfc = true: the run may stop" in warning
+    # classes of messages are as far apart as their packets rise
+    assert waits(3, p2p_class=5) == []
+    for named in (2, 6):
+        with pytest.raises(ConfigError, match=rf"found 3, but messages have the data classes 0, {named} of 0 to 7"):
+            waits(3, p2p_class=named)
+
+
+def test_routes_around_faults_are_searched_for_circles():
+    graph = build("hyperx:sizes=2x3,p=1,dimension_order=true")
+    # around them packets turn from the second dimension to the first
+    down = frozenset(route(graph, *ends)[1] for ends in ((0, 1), (1, 0), (2, 4), (4, 2)))
+    faults = pdes.Faults(routings={down: graph.routing.without(graph, down)})
+    lane = pdes.Settings(credits=CreditSwitch(virtual_lanes=1), faults=faults)
+    assert circular_waits(graph, replace(lane, faults=pdes.Faults())) == []
+    (warning,) = circular_waits(graph, lane)
+    assert re.search(r"may stop while 2 cables are down, as packets may wait in a circle: router \d -> router", warning)
+    tree = build("leaf-spine:leaves=4,hosts_per_leaf=2,spines=2")
+    up = frozenset(route(tree, 0, 7)[1:2])
+    faults = pdes.Faults(routings={up: tree.routing.without(tree, up)})
+    assert circular_waits(tree, pdes.Settings(switch=pausing(1), faults=faults)) == []
+
+
 def test_what_cannot_take_detours_is_refused():
+    graph = build(SPEC)
+    with pytest.raises(pdes.RunError, match="routing ugal-g reads all switches; expected one LP, not 2"):
+        results(graph, messages(np.array([0]), np.array([1]), 100), "ugal-g", owner=np.arange(graph.nodes) % 2)
     with pytest.raises(pdes.RunError, match="routed by dimensions"):
         results(build("ring:npus=4"), messages(np.array([0]), np.array([1]), 100), "valiant")
     with pytest.raises(pdes.RunError, match="needs selective repeat"):

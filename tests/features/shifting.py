@@ -41,10 +41,11 @@ def grid_ps(config, results):
 
     Packets beside flows get what flows leave of a link from within the cell on in which that changes, not at its exact
     time (docs/explanation/fidelity.md, "Flows beside packets"), and cells lie on one grid from 0 on. Runs of which all
-    messages are flows acknowledge nothing, and are exact.
+    messages are flows acknowledge nothing, and are exact. With global queues a switch sees others as they were when the
+    cell began.
     """
     is_mixed = config.network.flows and results.counters["ack_packets"] > 0
-    return results.settled["cell_ps"] if is_mixed else 1
+    return results.settled["cell_ps"] if is_mixed or config.network.routing == "ugal-g" else 1
 
 
 def results_of(path, later_ps):

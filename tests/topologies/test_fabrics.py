@@ -1,6 +1,7 @@
 """Slim fly, dragonfly+, HyperX, rail-only, ZCube, twisted tori and planes: published counts and known graphs."""
 
 import itertools
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 
 from nadi import topologies
 from nadi.topologies import NVSWITCH, Graph, TopologyError
+from nadi.topologies.endpoints import with_aggregators
+from nadi.topologies.routing import route
 from tests.refusals import refused
 
 
@@ -112,6 +115,24 @@ def test_a_hyperx_is_a_hypercube_or_a_full_mesh() -> None:
     mesh = switch_graph(topologies.build("hyperx:sizes=6,p=3,width=2"))
     assert degrees(mesh) == {10}
     assert nx.is_isomorphic(nx.Graph(mesh), nx.complete_graph(6))
+
+
+def test_packets_cross_the_dimensions_of_a_hyperx_in_order() -> None:
+    graph = topologies.build("hyperx:sizes=3x4x2,p=1,width=1x2x1,dimension_order=true")
+    digits = np.stack(np.unravel_index(np.arange(24), (2, 4, 3)))[::-1]
+    for src, dst in itertools.permutations(range(24), 2):
+        nodes = graph.link_dst[route(graph, src, dst, max)[:-1]] - graph.npus
+        wanted = [src]
+        for dimension in np.flatnonzero(digits[:, src] != digits[:, dst]):
+            wanted.append(wanted[-1] + (digits[dimension, dst] - digits[dimension, src]) * (1, 3, 12)[dimension])
+        assert nodes.tolist() == wanted
+    assert graph.routing.ecmp_width() == 2, "parallel cables alone are equal"
+    # around a cable that is down, and with an endpoint more, the order of what is left stays
+    down = route(graph, 0, 1)[1]
+    around = replace(graph, routing=graph.routing.without(graph, [down, down ^ 1]))
+    assert len(route(around, 0, 1)) == 4
+    assert route(around, 0, 23) == route(graph, 0, 23)
+    assert route(with_aggregators(graph, [graph.npus]), 0, 23) == route(graph, 0, 23)
 
 
 def test_a_hyperx_has_the_published_degree_and_diameter() -> None:

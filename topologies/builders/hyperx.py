@@ -2,11 +2,13 @@
 
 Ahn, Binkert, Davis, McLaren and Schreiber, "HyperX: Topology, Routing, and Packaging of Efficient Large-Scale Networks"
 (SC 2009), section 3: L dimensions of `sizes` switches, `p` NPUs on each switch, and `width` parallel cables between two
-switches of a line (L, S, T and K there). Packets take all shortest paths, in any order of the dimensions. With one
-dimension it is a full mesh of switches, with sizes of 2 a hypercube.
+switches of a line (L, S, T and K there). Packets take all shortest paths, in any order of the dimensions; with
+`dimension_order` only those that correct the first dimension first, which wait in no circle with a single lane (Dally
+and Seitz, 1987). With one dimension it is a full mesh of switches, with sizes of 2 a hypercube.
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from pydantic import Field
@@ -14,7 +16,8 @@ from pydantic import Field
 from nadi.inputs.units import GBPS, NS
 from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.graph_builder import GraphBuilder
-from nadi.topologies.parameters import Count, Parameters, Rate, Sizes, Time
+from nadi.topologies.parameters import Count, Flag, Parameters, Rate, Sizes, Time
+from nadi.topologies.table_routing import build_table_routing
 
 # A path has a link per dimension, and a table holds paths of at most 7 links between groups
 # (`nadi.topologies.routing.GLOBAL_LENGTH`)
@@ -34,6 +37,7 @@ class Arguments(Parameters):
     switch_rate: Rate | None = Field(None, description="rate of a cable between switches; rate if not given")
     switch_delay: Time = Field(500 * NS, description="propagation delay of a cable between switches")
     switch_latency: Time = Field(0, description="forwarding latency of a switch")
+    dimension_order: Flag = Field(False, description="whether packets correct one dimension after another, first first")
     dims: Sizes = Field((), description="logical dimensions, fastest first; one of all NPUs if not given")
 
 
@@ -87,7 +91,20 @@ def build(arguments: Arguments, name: str) -> Graph:
     between = widths[weakest] * (size // 2) * (size - size // 2) * (count // size)
     between_bps = between * (arguments.switch_rate or arguments.rate)
     builder.set_bisection(min(between_bps, len(npu) // 2 * arguments.rate), is_exact=size % 2 == 0)
-    return builder.graph(dims=arguments.dims)
+    graph = builder.graph(dims=arguments.dims)
+    return _in_order(graph, arguments) if arguments.dimension_order else graph
+
+
+def _in_order(graph: Graph, arguments: Arguments) -> Graph:
+    """Return the network whose packets correct the first dimension first, then the next."""
+    # the numbers of switches at both ends differ by less than the stride of the next dimension, and by a multiple of
+    # their own dimension's
+    strides = np.cumprod((1, *arguments.sizes[:-1]))
+    apart = np.abs(graph.link_src.astype(np.int64) - graph.link_dst)
+    order = (np.searchsorted(strides, apart, side="right") - 1).astype(np.int8)
+    group = graph.group
+    routing = build_table_routing(graph.npus, graph.nodes, graph.link_src, graph.link_dst, group, order)
+    return replace(graph, link_order=order, routing=routing)
 
 
 def _widths(arguments: Arguments, name: str) -> tuple[int, ...]:

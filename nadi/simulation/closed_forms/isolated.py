@@ -299,8 +299,10 @@ def _copy(graph: Graph, nodes: Int64, links: Int64, senders: Int64, receivers: I
     own = (2 * cables[:, None] + np.arange(2)).reshape(-1)
     src, dst = (number[ends[own]].astype(np.int32) for ends in (graph.link_src, graph.link_dst))
     npus = nodes[nodes < graph.npus]
+    order = None if graph.link_order is None else graph.link_order[own]
     return replace(
         graph,
+        link_order=order,
         npus=len(npus),
         nodes=len(nodes),
         links=len(own),
@@ -314,7 +316,7 @@ def _copy(graph: Graph, nodes: Int64, links: Int64, senders: Int64, receivers: I
         host=graph.host[npus],
         pod=graph.pod[nodes],
         group=graph.group[nodes],
-        routing=build_table_routing(len(npus), len(nodes), src, dst, graph.group[nodes]),
+        routing=build_table_routing(len(npus), len(nodes), src, dst, graph.group[nodes], order),
         switch_names=tuple(graph.node_name(node) for node in nodes[len(npus) :].tolist()),
     )
 

@@ -1,10 +1,10 @@
 """Adaptive routing by grades: each packet takes one of the links whose queues have the lowest grade.
 
-A switch does not compare queues to the byte, but by how many thresholds they exceed: 20, 40 and 80 flits of 64 bytes,
-as in Mellanox's model of InfiniBand for OMNeT++ (grades of the ports of a switch with adaptive routing); Spectrum-X
-chooses the port of a packet by such grades, too. What a port has to send is the rest of the packet on the wire and the
-data that waits. Among links of the lowest grade a hash of the switch and of its choices since its last pause decides,
-so that the choices of a run recur.
+A switch does not compare queues to the byte, but by how many thresholds (`grade_thresholds`) they exceed, by default
+20, 40 and 80 flits of 64 bytes, as in Mellanox's model of InfiniBand for OMNeT++ (grades of the ports of a switch with
+adaptive routing); Spectrum-X chooses the port of a packet by such grades, too. What a port has to send is the rest of
+the packet on the wire and the data that waits. Among links of the lowest grade a hash of the switch and of its choices
+since its last pause decides, so that the choices of a run recur.
 """
 
 import numpy as np
@@ -19,8 +19,6 @@ from nadi.pdes.network.shared_switch import bring_up
 
 TITLE = "each packet over a link whose queue has the lowest grade"
 REORDERS = True
-FLIT_BYTES = 64
-FIRST, SECOND, THIRD = 20 * FLIT_BYTES, 40 * FLIT_BYTES, 80 * FLIT_BYTES
 
 
 @inline
@@ -32,8 +30,8 @@ def grade_of(net, link, now_ps):
         link: Number of the outgoing link.
         now_ps: Current time in ps.
     """
-    work, psb = work_left(net, link, now_ps), link_psb(net, link)
-    return np.int64(work > FIRST * psb) + np.int64(work > SECOND * psb) + np.int64(work > THIRD * psb)
+    work, psb, limits = work_left(net, link, now_ps), link_psb(net, link), net.const.grade_bytes
+    return np.int64(work > limits[0] * psb) + np.int64(work > limits[1] * psb) + np.int64(work > limits[2] * psb)
 
 
 @hook
@@ -50,7 +48,7 @@ def pick(world_address, node, first_port, count, _w1, _w2, now_ps):
         now_ps: Current time in ps.
     """
     world = world_at(world_address)
-    net, routes = world.net, world.routes
+    net, routes, grades = world.net, world.routes, world.inbox.grades
     choices = count_choice(net, node, now_ps)
     if net.hooks.shared_switches != 0:
         bring_up(net, node, now_ps + 1)
@@ -58,6 +56,7 @@ def pick(world_address, node, first_port, count, _w1, _w2, now_ps):
     lowest, equals = np.int64(4), np.int64(0)
     for i in range(count):
         grade = grade_of(net, base + routes.link[first_port + i], now_ps)
+        grades[i] = grade
         if grade < lowest:
             lowest, equals = grade, np.int64(0)
         equals += np.int64(grade == lowest)
@@ -65,7 +64,7 @@ def pick(world_address, node, first_port, count, _w1, _w2, now_ps):
     left = (mix2(routes.node[node].salt, np.int64(choices)) * equals) >> 32
     which = np.int64(0)
     for i in range(count):
-        is_lowest = grade_of(net, base + routes.link[first_port + i], now_ps) == lowest
+        is_lowest = grades[i] == lowest
         if is_lowest and left == 0:
             which = np.int64(i)
         left -= np.int64(is_lowest)

@@ -4,14 +4,17 @@
 returns the cell (port set) of a switch for a packet in a record, and keeps the packet's state in its word 2; and
 CHANGES, how often switches of the source's group behind the first one may change its path, where they raise the
 packet's virtual lane (topologies/deadlock.py); 0 if not given. What rules share is in `state.py`. A rule may only use
-the switch's own state and past, and what the packet carries, so that its choices are the same on any partition. Minimal
-routing, the default, is in pdes/network/routing.py.
+the switch's own state and past, and what the packet carries, so that its choices are the same on any partition; one
+that reads other switches has a hook `publish(world_address)`, called at the begin of each cell, and its runs have one
+part and reuse nothing, since cells are no part of what is simulated. Minimal routing, the default, is in
+pdes/network/routing.py.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from nadi.inputs import plug_ins
+from nadi.pdes.core import RunError
 from nadi.pdes.core.plug_ins import module_of
 
 
@@ -22,6 +25,7 @@ class Detours:
     name: str
     route: Callable | None  # hook that chooses the port set, None for minimal routing
     changes: int = 0  # most times that switches behind the first one change the path of a packet
+    publish: Callable | None = None  # hook that notes what switches show to others, None where they show nothing
 
     @property
     def reorders(self) -> bool:
@@ -43,4 +47,12 @@ def detours(name: str) -> Detours:
     if name == MINIMAL.name:
         return MINIMAL
     module = module_of(KIND, name, "route", parameters=4)
-    return Detours(name, module.route, getattr(module, "CHANGES", 0))
+    return Detours(name, module.route, getattr(module, "CHANGES", 0), getattr(module, "publish", None))
+
+
+def reads_others(name: str) -> bool:
+    """Return whether the rule of a name or file reads other switches; False if it is unknown, which others refuse."""
+    try:
+        return detours(name).publish is not None
+    except RunError:
+        return False

@@ -262,6 +262,44 @@ def prefers_minimal(net, routes, node, word1, word2, column, now_ps):
 
 
 @inline
+def turned(net, routes, node, word1, word2):
+    """Return word 2 of a packet at a switch, which says that only shortest paths are left where a detour ends here.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet, with its state.
+    """
+    if is_on_detour(word2) and (
+        is_at_home(routes, node, word2)
+        or (
+            routes.column_group[np.int64(detour_column(word2))] == routes.group[node]
+            and not is_of_npu(net, routes, node, source(word1))
+        )
+    ):
+        word2 |= DIRECT
+    return word2
+
+
+@inline
+def cell_of(net, routes, node, word1, word2):
+    """Return the cell of a switch for a packet: to the home of its detour, or its destination.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet, with its state.
+    """
+    if is_on_detour(word2):
+        return np.int64(cell_to(routes, node, np.int64(detour_column(word2))))
+    return np.int64(switch_cell_to(net, routes, node, destination(word1), word2))
+
+
+@inline
 def go_on(net, routes, node, record, word1, word2):
     """Keep a packet's state, and return the cell of a switch for it: to the home of its detour, or its destination.
 
@@ -273,16 +311,9 @@ def go_on(net, routes, node, record, word1, word2):
         word1: Word 1 of the packet (pdes/core/packet.py).
         word2: Word 2 of the packet, with its state.
     """
-    if is_on_detour(word2):
-        column = np.int64(detour_column(word2))
-        if is_at_home(routes, node, word2) or (
-            routes.column_group[column] == routes.group[node] and not is_of_npu(net, routes, node, source(word1))
-        ):
-            word2 |= DIRECT
-            # what waits on the way to a home does not wait for what comes from there
-            net.record[record].w1 = raised(net, word1)
-        else:
-            net.record[record].w2 = word2
-            return np.int64(cell_to(routes, node, column))
-    net.record[record].w2 = word2
-    return np.int64(switch_cell_to(net, routes, node, destination(word1), word2))
+    now_word2 = turned(net, routes, node, word1, word2)
+    if now_word2 != word2:
+        # what waits on the way to a home does not wait for what comes from there
+        net.record[record].w1 = raised(net, word1)
+    net.record[record].w2 = now_word2
+    return cell_of(net, routes, node, word1, now_word2)
