@@ -111,6 +111,20 @@ def test_all_pairs_are_tried_that_are_not_refused(seed):
     assert matrix.runs < pairs / 25  # a run tries many new pairs at once
 
 
+def test_a_run_that_reduces_a_refusal_may_be_a_defect():
+    """A stall without the choice that is refused is one: the run with both is refused first."""
+    refused, stalls = {"system.splits": 0}, {"network.mtu": 0}
+
+    def answer(run):
+        if refused.items() <= run.items():
+            return f"{REFUSED}: splits" if stalls.items() <= run.items() else ""
+        return "exit code 1: nothing is left to happen" if stalls.items() <= run.items() else ""
+
+    matrix = Matrix(lambda _run: True, answer)
+    matrix._learn(PLAIN | refused | stalls, f"{REFUSED}: splits")
+    assert {what for _, what in matrix.defects} == {"exit code 1: nothing is left to happen"}
+
+
 BEGINNING = """
 [workload]
 traces = "../{kind}/trace"
