@@ -409,7 +409,12 @@ class Settings:
     @property
     def overtakes(self) -> bool:
         """Whether packets of a queue pair may overtake each other, since they take different paths."""
-        return self.load_balancing.reorders or self.routing.reorders or self.entropy.act is not None
+        return self.load_balancing.reorders or not self.has_one_entropy
+
+    @property
+    def has_one_entropy(self) -> bool:
+        """Whether all packets of a queue pair have one entropy, and take shortest paths."""
+        return not self.routing.reorders and self.entropy.act is None
 
     @property
     def spreads_ports(self) -> bool:

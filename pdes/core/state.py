@@ -93,6 +93,7 @@ SELECTIVE_PACKETS = 512  # packets that a bit set of selective repeat covers
 # What happens to the paths of a queue pair (pdes/nic/paths.py).
 PATH_SEND, PATH_ANSWER, PATH_LOST, PATH_TIMEOUT, PATH_TO_PROBE = range(5)
 PATH_CHOOSE, PATH_GOOD, PATH_MARKED, PATH_TRIMMED, PATH_DROPPED, PATH_TIMED_OUT, PATH_FORGET, PATH_PROBE = range(8)
+PATH_DENIED = -128  # penalty of a path that is never in use, and so never changes; others below 0 end with probes
 MAX_PATHS = 256  # entropies of a queue pair: up to which Ultra Ethernet and MRC go
 
 PENDING_LANES = 62  # lanes of a plan that a bit set covers; with more lanes, all are checked each time
