@@ -33,11 +33,12 @@ def shape(gpu, nodes, gpus, nics):
 @pytest.mark.parametrize(("nodes", "gpus", "nics"), HOSTS)
 def test_takes_what_nccl_takes(gpu, nodes, gpus, nics):
     """60 choices each, 4,080 in all; and the times by which they are taken are the same."""
-    group, members, asked = (
-        Group(gpu, nodes, gpus, NIC_GBPS[gpu] / 8, nics),
-        shape(gpu, nodes, gpus, nics),
-        NcclParameters(generation=gpu),
-    )
+    compare(Group(gpu, nodes, gpus, NIC_GBPS[gpu] / 8, nics), (gpu, nodes, gpus, nics), NcclParameters(generation=gpu))
+
+
+def compare(group, hosts, asked):
+    """Compare all times and choices with those of the formulas; return the algorithm of each all-reduce, by size."""
+    members = shape(*hosts)
     host = host_of(members, asked)
     for kind in KINDS:
         for size in SIZES:
@@ -47,6 +48,18 @@ def test_takes_what_nccl_takes(gpu, nodes, gpus, nics):
                 assert found_us == pytest.approx(time_us, rel=1e-6), (kind, size, algorithm, protocol)
             least = min(expected_us, key=expected_us.get)
             assert nccl_decision(kind, members, size, asked)[:2] == least, (kind, size)
+    return [nccl_decision("all-reduce", members, size, asked).algorithm for size in sorted(SIZES)]
+
+
+def test_slow_nics_behind_intel_cpus_take_the_tree(monkeypatch):
+    """Through an Intel CPU 24 GB/s of PCIe count as 20, below the 24 of a channel at a NIC's rate (search.cc)."""
+    hosts, near = ("a100", 2, 8, 2), NcclParameters(generation="a100", cpu="intel")
+    monkeypatch.setitem(GPUS, "a100", GPUS["a100"] | {"cpu": "intel"})
+    assert compare(Group(*hosts[:3], 25, 2), hosts, near)[-1] == "ring"
+    monkeypatch.setitem(GPUS, "a100", GPUS["a100"] | {"pcie": 24 / 1.2})
+    assert compare(Group(*hosts[:3], 25, 2), hosts, near._replace(nic_path="cpu"))[-1] == "tree"
+    amd = near._replace(cpu="amd")
+    assert host_of(shape(*hosts), amd) == host_of(shape(*hosts), amd._replace(nic_path="cpu"))
 
 
 def test_all_that_nccl_has_is_taken_somewhere():

@@ -15,7 +15,7 @@ from nadi.workload.collectives.nccl.decision import (
     nccl_decision,
 )
 from nadi.workload.collectives.nccl.generations import AUTO, generations
-from nadi.workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, RING, TREE
+from nadi.workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NIC_PATHS, NVLS, NVLS_TREE, PAT, RING, TREE
 from nadi.workload.collectives.plans.extent import PlanExtent, in_stripes
 from nadi.workload.collectives.plans.plan import Plans
 from nadi.workload.collectives.trees import IF_ANY
@@ -35,6 +35,7 @@ LIMITS = {
     "generation": (AUTO, *sorted(generations())),
     "pacing": PACINGS,
     "cpu": CPUS,
+    "nic_path": NIC_PATHS,
     "chunks": CHUNKS,
 }
 

@@ -57,6 +57,7 @@ class NcclParameters(NamedTuple):
     overrides: str = ""  # algorithm and protocol by size (overrides_of)
     pacing: str = PLANNED  # one of PACINGS
     cpu: str = "auto"  # one of tuning.CPUS
+    nic_path: str = "switch"  # what connects a GPU with its NIC, one of tuning.NIC_PATHS
     chunks: str = "auto"  # one of CHUNKS
     collnet: bool = False  # whether switches between hosts may sum
     nvls: bool = True  # whether NVSwitches may sum and copy (NCCL_NVLS_ENABLE)
@@ -167,7 +168,7 @@ def host_of(shape: GroupShape, parameters: NcclParameters) -> TuningInput:
     """
     generation = generation_of(parameters.generation, shape.accelerator, shape.lines_bps[0])
     rails = len(shape.trees) > len(set(shape.host))
-    host = tuning.host_of(shape, generation, parameters.cpu, collnet=parameters.collnet and rails)
+    host = tuning.host_of(shape, generation, parameters.cpu, parameters.nic_path, collnet=parameters.collnet and rails)
     return host if parameters.nvls else host._replace(plan=host.plan._replace(nvls=None))
 
 

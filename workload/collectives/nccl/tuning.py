@@ -80,6 +80,7 @@ COLLNET_DIRECT = "collnet-direct"
 ALGORITHMS = (RING, TREE, NVLS, NVLS_TREE, PAT, COLLNET_DIRECT)
 NVLINK, PCI, NET = "nvlink", "pci", "net"
 CPUS = ("auto", "intel", "amd")
+NIC_PATHS = ("switch", "cpu")
 KINDS_OF = {
     RING: frozenset({"all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all"}),
     TREE: frozenset({"all-reduce"}),
@@ -100,6 +101,7 @@ PAT_LATENCY_PARTS = 3.5  # divisor of PAT's latency per network step
 _ARITY_US = 0.4  # latency of CollNet direct per peer in the host
 _FEW_HOSTS = 2  # number of hosts up to which the model takes a tree's speed inside hosts
 _MAX_DIRECT = 8  # maximum number of peers in the host of CollNet direct
+_INTEL_OVERHEAD = 6 / 5  # of PCIe that a flow takes through an Intel CPU (INTEL_P2P_OVERHEAD in src/graph/search.cc)
 
 _TREE_EFFICIENCY: dict[str, list[float]] = TABLES["tree_efficiency"]
 _SIZES_OF_TREES, _SIZES_OF_NVLS_TREES = 23, 24  # number of powers of two from 64 B on for which the factor holds
@@ -130,16 +132,19 @@ class TuningInput(NamedTuple):
         return NVLINK if self.plan.nvlink else PCI
 
 
-def host_of(shape: GroupShape, generation: Generation, cpu: str, *, collnet: bool) -> TuningInput:
+def host_of(shape: GroupShape, generation: Generation, cpu: str, nic_path: str, *, collnet: bool) -> TuningInput:
     """Return the input of NCCL's tuning model for a group.
 
     Args:
         shape: The positions of the group's members on the fabric.
         generation: The constants of NCCL for the GPUs of the group.
         cpu: The CPU vendor of the hosts, one of CPUS; "auto" = the usual one of the GPU generation.
+        nic_path: What connects a GPU with its NIC, one of NIC_PATHS.
         collnet: Whether switches between hosts can sum, and NCCL may use them.
     """
     vendor = generation.cpu if cpu == "auto" else cpu
+    if (vendor, nic_path) == ("intel", "cpu"):
+        generation = generation.model_copy(update={"pcie": generation.pcie / _INTEL_OVERHEAD})
     return TuningInput(generation, channel_orders.planned(shape, generation), shape.members, vendor, collnet)
 
 
