@@ -126,7 +126,7 @@ def both_with_telemetry(graph, program, chosen, owner=None):
 
 def test_telemetry_across_its_wrapped_times():
     """Times in telemetry wrap after 70 s: those of queue pairs are 8 s old when they are used again."""
-    found = both_with_telemetry(*program_of(pipeline(40, micros=4_000_000, domain="")), settings_with(**SMALL_WINDOWS))
+    found = both_with_telemetry(*program_of(pipeline(56, micros=4_000_000, domain="")), settings_with(**SMALL_WINDOWS))
     assert found.reuse["repeated_periods"] >= 4
     assert found.finish_time_ps > 2 << TELEMETRY_CLASS_SHIFT
 
