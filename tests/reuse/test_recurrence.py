@@ -382,6 +382,7 @@ NETWORKS = [
     SHARED | {"buffer": "400kB"},
     {"congestion_control": "swift"},
     HPCC,
+    HPCC | {"buffer": "60kB", "pfc": False, "trimming": True, "load_balancing": "ecmp"},
     SHARED | {"buffer": "60kB", "pfc": False, "trimming": True, "congestion_control": "nscc"},
     MARKING | {"buffer": "60kB", "pfc": False},
     {"switch": "credits", "lane_buffer": "20kB"},
