@@ -1,7 +1,7 @@
 """How a run is divided among threads, processes and ranks, compiled before it, and saved so that it can continue."""
 
 from nadi.pdes.checkpoint import Checkpoints, SavedState
-from nadi.pdes.construction.circuits import NO_CIRCUITS, Circuit, Circuits
+from nadi.pdes.construction.circuits import NO_CIRCUITS, Circuit, Circuits, FollowingCircuits
 from nadi.pdes.construction.layout import Layout, shares
 from nadi.pdes.construction.settings import down_sets
 from nadi.pdes.core.jit import peak_rss_bytes

@@ -6,7 +6,7 @@ The rows are those of htsim/sim/datacenter/results (experiment1_*) of ultraether
 row runs `nadi htsim` with htsim's own connection matrix, topology and options, and prints the longest completion time
 and the retransmissions of Nadi beside htsim's. NSCC was published twice: on 2024-07-30, and on 2024-08-02 after its
 parameters had been corrected (files *_2.txt); both are printed. Without $NADI_SHARED (default: ../shared), where the
-files are, the script prints that it skips. A row takes 10 to 60 s.
+files are, the script prints that it skips. A row takes 15 to 60 s of CPU time.
 """
 
 import json

@@ -14,6 +14,7 @@ MAX_PORTS = 4096  # of a switch: a rotor of so many has 8 million circuits, more
 Rate = Annotated[int, BeforeValidator(parse_link_rate), PlainSerializer(format_rate)]
 Delay = Annotated[int, BeforeValidator(parse_delay), PlainSerializer(format_time)]
 Port = Annotated[int, Field(ge=0, lt=MAX_PORTS)]
+Groups = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 Matching = Annotated[tuple[tuple[Port, Port], ...], Field(max_length=MAX_PORTS)]
 Matchings = Annotated[tuple[Matching, ...], Field(min_length=1, max_length=MAX_MATCHINGS)]
 
@@ -29,8 +30,8 @@ class OpticalSection(Section):
     """One entry of [[optical]]: a switch whose ports are joined in pairs, by other pairs at other times."""
 
     ports: str | tuple[StrictInt | str, ...] = Field(
-        description="electrical switch at each port, by name or node number; a word stands for all switches of that "
-        'name, "leaf" for leaf 0, leaf 1 and so on'
+        description="electrical switch at each port, by name or node number, or an NPU whose leaf has no other; a word "
+        'stands for all nodes of that name, "leaf" for leaf 0, leaf 1 and so on, "npu" for all NPUs'
     )
     rate: Rate = Field(description='rate of each circuit, "100Gbps"')
     delay: Delay = Field(500_000, description="propagation delay of each circuit, from switch to switch")
@@ -44,6 +45,18 @@ class OpticalSection(Section):
     offset: Time = Field(0, description="time by which all epochs begin later, beside slot")
     at: tuple[Moment, ...] = Field((), description="begin of each epoch, in place of slot")
     period: TimeAboveZero | None = Field(None, description="time after which the epochs of at repeat; default: never")
+    phases: tuple[Groups, ...] = Field(
+        (),
+        description="groups whose collectives each matching serves, in place of slot and at; circuits follow the "
+        'phases of the workload; ["tp", ["dp", "edp"]]',
+    )
+    trigger: Literal["end", "begin"] = Field(
+        "end",
+        description='circuits change when all NPUs have ended a phase ("end"), or also begun the next one ("begin")',
+    )
+    controller_delay: TimeAboveZero = Field(
+        10_000_000, description="time from when the last NPU ends or begins a phase until the epoch begins"
+    )
     dark: Time = Field(
         0, description="time without light at ports that get another circuit: mirrors move, receivers lock again"
     )
@@ -70,9 +83,10 @@ class OpticalSection(Section):
                 )
                 if times > 1:
                     raise ValueError(f"port {port} is {times} times in matching {number}; expected at most one circuit")
-        if (self.slot is None) == (not self.at) and self.changes:
-            found = "neither" if self.slot is None else "both"
-            raise ValueError(f"found {found} of slot and at; expected exactly one")
+        timed = [key for key in ("slot", "at", "phases") if getattr(self, key)]
+        if len(timed) != 1 and self.changes:
+            found = " and ".join(timed) or "none"
+            raise ValueError(f"found {found}; expected exactly one of slot, at and phases")
         if self.slot is None and self.offset:
             raise ValueError("offset is set without slot; expected slot beside it")
         if self.period is not None and not self.at:
@@ -81,7 +95,22 @@ class OpticalSection(Section):
             raise ValueError('routes = "direct" drops nearly all packets; expected in_flight = "hold" beside it')
         if self.at:
             self._check_times(self.at)
+        self._check_phases()
         return self
+
+    def _check_phases(self) -> None:
+        """Refuse phases that are not one for each of several matchings, and their keys without them."""
+        if not self.phases:
+            if own := [key for key in ("trigger", "controller_delay") if key in self.model_fields_set]:
+                raise ValueError(f"{own[0]} is set without phases; expected phases beside it")
+            return
+        if self.matchings == "rotor" or len(self.matchings) != len(self.phases):
+            found = "rotor" if self.matchings == "rotor" else f"{len(self.matchings)} matchings"
+            raise ValueError(f"found {found} and {len(self.phases)} phases; expected one for each of several matchings")
+        name, times = Counter(name for names in self.phases for name in names).most_common(1)[0]
+        if times > 1 or not all(self.phases):
+            found = f"{name!r} in {times} phases" if times > 1 else "a phase without a group"
+            raise ValueError(f"phases: found {found}; expected each group in one phase")
 
     def _check_times(self, at: tuple[int, ...]) -> None:
         """Refuse begins of epochs that are no times of one period, or not as many as matchings."""

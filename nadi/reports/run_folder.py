@@ -93,6 +93,7 @@ def summary(
         **{key: getattr(simulation.graph, key) for key in ("npus", "nodes", "links")},
         "finish_time_ps": results.finish_time_ps,
         **({"without_faults_ps": simulation.without_faults_ps} if simulation.without_faults_ps >= 0 else {}),
+        **({"phase_reports_ps": list(simulation.phase_reports_ps)} if simulation.phase_reports_ps else {}),
         **counters,
         **_without_rows(simulation),
         "ranks": len(peaks),

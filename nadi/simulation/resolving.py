@@ -34,9 +34,11 @@ from nadi.simulation.assembly import (
 from nadi.simulation.assembly.partitioning import Division, Load, measured_load, place, traffic_load
 from nadi.simulation.assembly.reading import LoadedWorkload, WorkReader
 from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks
+from nadi.simulation.assembly.workload_phases import phases_of
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.equivalence import ClassProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.followed_epochs import FollowedEpochs
 from nadi.simulation.mixed_fidelity import coupled_collectives, of_coupled, with_nvlink_closed_forms
 from nadi.simulation.run import Roofline, RunPlan, compile_isolated
 from nadi.topologies import Graph
@@ -65,6 +67,7 @@ class _Inputs(NamedTuple):
     settings: pdes.Settings
     owner: NDArray[np.int32] | None  # int32[nodes], logical process of each node; None = there is one
     note: str  # that more workers will not pay; "" = none
+    epochs: FollowedEpochs | None  # epochs of optical switches that follow phases of the workload
 
     def identity(self, files: Sequence[InputFiles]) -> dict[str, Any]:
         """Return what must be equal where a run continues from a checkpoint: sources, keys that matter, and files."""
@@ -291,7 +294,8 @@ class Resolver:
         """
         config, reader = self.config, WorkReader.of(self.config, self.ranks.exchange, force=self.force)
         network, engine, traffic = config.network, config.engine, config.workload.traffic
-        graph, settings = reader.graph, reader.settings(record_flows=keeps_flows and config.output.flows != "none")
+        graph, switches = reader.graph, reader.optical
+        settings = reader.settings(record_flows=keeps_flows and config.output.flows != "none")
         work, owner, note = place(reader.work, graph, workers, Division(engine.partitioner, engine.weights, settings))
         _return_freed_memory()
         slowdown, job_slowdowns = reader.interference(work)
@@ -300,13 +304,13 @@ class Resolver:
         sample_ps = _sample_ps(config.output.sample, graph, settings)
         check_supported(config.faults, network.model, has_pauses=network.anywhere("pfc"))
         optical.check_supported(config.optical, network, config.faults)
-        faults = schedule(
-            config.faults,
-            network.detection_time,
-            graph,
-            cut_through=network.anywhere("cut_through"),
-            circuits=reader.circuits,
-        )
+        cuts = network.anywhere("cut_through")
+        scheduled = functools.partial(schedule, config.faults, network.detection_time, graph, cut_through=cuts)
+        epochs = None
+        if switches.phases:
+            phases = phases_of(work.program, switches.phases, reader.exchange)
+            epochs = FollowedEpochs(switches, phases, scheduled)
+        faults = epochs.faults(epochs.guessed()) if epochs else scheduled(circuits=switches.circuits())
         settings = replace(
             settings,
             compute_slowdown=settings.compute_slowdown if slowdown is None else slowdown,
@@ -322,7 +326,7 @@ class Resolver:
         _check_durations(int(work.program.node_duration_ps.max(initial=0)), settings)
         settings = with_flows(settings, work.program, network.flows)
         settings = fabric.fitted(graph, with_classes(settings, work.program, network.classes or {}, reader.exchange))
-        return _Inputs(config, graph, work, settings, owner, note)
+        return _Inputs(config, graph, work, settings, owner, note, epochs)
 
     def _plan(
         self,

@@ -16,6 +16,7 @@ from nadi.configuration.input_files import InputFiles
 from nadi.configuration.run_config import RunConfig, Training
 from nadi.et import TraceTable
 from nadi.inputs.arrays import Int64
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.launching.checkpoints import CheckpointFolder, usual_signals
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.ranks import ALONE, RankGather
@@ -30,6 +31,7 @@ from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.equivalence import ClassProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.isolated import idle_settings
+from nadi.simulation.followed_epochs import FollowedEpochs
 from nadi.topologies import Graph
 from nadi.workload import CollectiveSettings, Program
 from nadi.workload.program import further_rows
@@ -79,6 +81,7 @@ class RunPlan:
     warnings: Sequence[str]  # sentences about inputs, for the results
     without_effect: WithoutEffect  # keys and faults that change nothing, as far as they are known before the run
     if_no_time: str  # why the run takes no time, if it takes none
+    epochs: FollowedEpochs | None  # epochs of optical switches that follow phases of the workload
     without_faults: Callable[[], "RunPlan"] | None  # plan of the same run without its faults, if results compare it
     alone: Sequence[Callable[[], "RunPlan"]]  # plan of each job alone on the fabric, if results compare them
 
@@ -91,6 +94,8 @@ class FinishedRun(RunPlan):
     # schedule and size of the collectives that a closed-form run computes by formula; it simulates the others
     formulas: frozenset[tuple[int, int]] = frozenset()
     alone_ps: tuple[int, ...] = ()  # time in picoseconds of each job alone on the fabric; () = not simulated
+    # when the last NPU reports each phase that optical switches follow, but the last one
+    phase_reports_ps: tuple[int, ...] = ()
     without_faults_ps: int = -1  # end of the same run without faults, in picoseconds; -1 = not simulated
 
     def peak_rss_bytes(self) -> int:
@@ -200,10 +205,12 @@ def execute(
                 publishing,
             )
         with usual_signals():
-            results = run_program(
-                *(plan.graph, plan.program, plan.settings, progress),
-                *(plan.workers, plan.owner, plan.expected, checkpoints),
-            )
+            more, results = _epochs_found(plan, progress)
+            known |= more
+            # a run that saves its state, or continues from one, has its circuits from the begin on
+            if results is None or checkpoints is not None:
+                inputs = plan.graph, plan.program, known["settings"], progress
+                results = run_program(*inputs, plan.workers, plan.owner, plan.expected, checkpoints)
     else:
         results = plan.workers.by_rank_0(plan.graph.npus, lambda: _at_closed_forms(plan, formulas, progress))
     finished = FinishedRun(**known, results=results, formulas=frozenset(formulas))
@@ -213,6 +220,30 @@ def execute(
         finish_ps = execute(plan.without_faults(), _Silence()).results.finish_time_ps
         finished = replace(finished, without_faults_ps=finish_ps)
     return replace(finished, alone_ps=_times_alone_ps(plan, progress)) if plan.alone else finished
+
+
+def _epochs_found(plan: RunPlan, progress: Progress) -> tuple[dict[str, Any], pdes.Results | None]:
+    """Find the begins of epochs that follow phases; return them by fields of FinishedRun, and results if there are."""
+    if plan.epochs is None:
+        return {}, None
+
+    def run(settings: pdes.Settings) -> pdes.Results:
+        return run_program(plan.graph, plan.program, settings, progress, plan.workers, plan.owner, plan.expected)
+
+    exchange = plan.workers.ranks.exchange
+    reports_ps, results = plan.epochs.find(plan.settings, run, exchange, progress, _likely_ps(plan))
+    settings = replace(plan.settings, faults=plan.epochs.faults(reports_ps))
+    return {"settings": settings, "phase_reports_ps": reports_ps}, results
+
+
+def _likely_ps(plan: RunPlan) -> int:
+    """Return a rough estimate, rather too long, of the time in ps that a run takes: its computation and its bytes."""
+    program = plan.program
+    compute_ps = np.diff(np.append(0, np.cumsum(program.node_duration_ps))[program.trace_ptr]).max(initial=0)
+    wire_bytes = plan.expected.wire_bytes if plan.expected else 0.0
+    ps_per_byte = PS_PER_BYTE_AT_1_BPS / int(plan.graph.link_rate_bps.min())
+    # all NPUs send at a time, over the slowest links, and wait for each other
+    return int(max(plan.workers.ranks.exchange(int(compute_ps)))) + int(4 * wire_bytes * ps_per_byte / program.npus)
 
 
 def _at_closed_forms(plan: RunPlan, formulas: set[tuple[int, int]], progress: Progress) -> pdes.Results:

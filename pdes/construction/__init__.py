@@ -126,7 +126,7 @@ def _qps(part: Part, const: Record, scalars: Record, layout: Layout, settings: S
         resends=rows_of(network.Resends, pairs if settings.trims else 1),
         sel_tx=rows_of(network.Selective, pairs if settings.selective_repeat else 1),
         sel_rx=rows_of(network.Selective, receivers if settings.selective_repeat else 1),
-        sent_at=zeros(pairs * s.SELECTIVE_PACKETS * (settings.ack_every_bytes > 0)),
+        sent_at=zeros(pairs * s.SELECTIVE_PACKETS * settings.coalesces),
         credit_tx=rows_of(network.SendCredit, pairs if settings.receiver_credits else 1),
         credit_rx=rows_of(network.ReceiveCredit, receivers if settings.receiver_credits else 1),
         paths=rows_of(network.PairPaths, pairs if settings.entropy.act else 1),
@@ -350,6 +350,7 @@ def _build_lp(
     const = constants_of(layout, program, settings, part, routing)
     const.jobs = tables.jobs_per_link(jobs)
     net = with_pit(_net(layout, part, const, npu, outboxes, jobs, settings), settings.faults)
+    net.link_class.special |= s.COUNTED * (const.jobs > 0)
     const.epochs = epochs
     const.first_repeated = first_repeated
     net.ctl.cell_ps = const.cell_ps

@@ -45,6 +45,11 @@ class Circuits:
         return bool(self.circuits)
 
     @property
+    def change(self) -> bool:
+        """Whether a circuit carries packets at some times only."""
+        return any(each.lit != ((0, INF),) for each in self.circuits)
+
+    @property
     def need_timers(self) -> bool:
         """Whether packets may get lost at a circuit, or overtake others as routes change, so that timers must run."""
         return any(
@@ -99,6 +104,22 @@ class Circuits:
             if not changes or dark != changes[-1][1]:
                 changes.append((time, dark))
         return changes
+
+
+@dataclass(frozen=True)
+class FollowingCircuits(Circuits):
+    """Circuits whose epochs follow the workload: nobody knows how long one is away, and what waits is not lost."""
+
+    allowed_wait_ps: int = 0  # time that timeouts allow for waiting
+
+    @property
+    def need_timers(self) -> bool:
+        """As of `Circuits`."""
+        return any(each.lit != ((0, INF),) and (each.routed is not None or not each.holds) for each in self.circuits)
+
+    def longest_wait_ps(self) -> int:
+        """Return the time in ps that timeouts allow for waiting."""
+        return self.allowed_wait_ps
 
 
 NO_CIRCUITS = Circuits()

@@ -19,6 +19,7 @@ from nadi.pdes.fidelity import flow, networks
 from nadi.pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_in, post_by_kind
 from nadi.pdes.messages import coupled, whole
 from nadi.pdes.network import balancing, credit_switch, detours, disciplines, framing, shared_switch, telemetry
+from nadi.pdes.network.balancing import _flows
 from nadi.pdes.network.credit_switch import QUEUES_OF_CONTROL
 from nadi.pdes.network.routing import cell_of_several, make_changes, port_of_several
 from nadi.pdes.nic import (
@@ -138,7 +139,7 @@ def _set_transport(const: Record, graph: Graph, settings: Settings) -> None:
     const.by_flight = settings.by_flight
     # without their conditions both keys are without effect
     const.sleek = settings.sleek and settings.selective_repeat
-    const.ack_every_bytes = settings.ack_every_bytes * settings.by_flight
+    const.ack_every_bytes = settings.ack_every_bytes * settings.coalesces
     if settings.receiver_credits:
         const.credit_window_bytes = credit_window_bytes(graph, settings)
         # oversubscribed_cc.cpp, setOversubscriptionRatio
@@ -249,6 +250,7 @@ def _choices(
     return [
         *_of_senders(settings, control, has_nics=has_nics),
         ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
+        ("balancing", settings.entropy.act and not settings.load_balancing.pick, _flows.pick),
         ("detour", settings.routing.route, settings.routing.route),
         ("shared_switches", settings.switch, shared_switch.shared_switches),
         ("shared_switches", settings.credits, credit_switch.credit_switches),

@@ -152,6 +152,18 @@ def _class_marks(switch: SharedBuffer) -> Rows:
     return rows
 
 
+def _queues_of_ports(graph: Graph, part: "Part", settings: Settings) -> dict[str, Any]:
+    """Return the arrays of ports that queue packets, whether they share buffers or have credits, by name."""
+    return {
+        "gate": rows_of(Gate, len(part.links)),
+        "pool": rows_of(SwitchBuffer, len(part.nodes)),
+        "lane_weight": zeros(packet.MAX_DATA_CLASSES),
+        "backlog": zeros(len(part.links), np.int32),
+        "facing": _facing(graph, part),
+        "depth": zeros(len(part.links) * settings.queue_samples, np.int32),
+    }
+
+
 def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Settings) -> dict[str, Any]:
     """Return the arrays of an LP for shared buffers, from `gate` to `pause_log`, by name; {} without such buffers.
 
@@ -166,8 +178,8 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Setting
     """
     if settings.switch is None:
         return {}
-    gate = rows_of(Gate, len(part.links))
-    pool = rows_of(SwitchBuffer, len(part.nodes))
+    queues = _queues_of_ports(graph, part, settings)
+    gate, pool, weights = queues["gate"], queues["pool"], queues["lane_weight"]
     buffer_bytes = at_tiers(graph, settings, "buffer_bytes")[part.nodes].astype(np.int64)
     pool.shared_bytes = buffer_bytes
     _set_tiers(pool, graph, part, settings)
@@ -181,20 +193,12 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: "Part", settings: Setting
     of_domain = domain_switches(graph)[part.nodes]
     _check_buffers(pool, buffer_bytes, part, settings, np.flatnonzero((part.nodes >= graph.npus) & ~of_domain))
     pool.shared_bytes[of_domain] = 0
-    samples = len(part.links) * settings.queue_samples
-    weights = zeros(packet.MAX_DATA_CLASSES)
     weights[:] = 1
     weights[: len(settings.switch.class_weights)] = settings.switch.class_weights
-    return {
-        "gate": gate,
-        "lane_weight": weights,
+    return queues | {
         "class_marks": _class_marks(settings.switch),
-        "pool": pool,
-        "backlog": zeros(len(part.links), np.int32),
-        "facing": _facing(graph, part),
         "mark_draws": rows_of(MarkDraws, len(part.links) if settings.has_ecn else 1),
-        "depth": zeros(samples, np.int32),
-        "marks": zeros(samples if settings.has_ecn else 1, np.int32),
+        "marks": zeros(len(queues["depth"]) if settings.has_ecn else 1, np.int32),
         "pause_log": zeros(2 * 2 * settings.logged_pauses),
     }
 
@@ -249,23 +253,15 @@ def credit_lanes(graph: Graph, fabric: Fabric, part: "Part", settings: Settings)
     if settings.credits is None:
         return {}
     rules = settings.credits
-    queues = rules.virtual_lanes + QUEUES_OF_CONTROL
-    lane = rows_of(VirtualLane, max(1, len(part.links) * queues))
-    lane.free_units[: len(part.links) * queues] = np.repeat(lane_units(graph, fabric, settings)[part.links], queues)
-    pool = rows_of(SwitchBuffer, len(part.nodes))
-    pool.shared_bytes = ~domain_switches(graph)[part.nodes]
-    weights = zeros(packet.MAX_DATA_CLASSES)
+    lanes = rules.virtual_lanes + QUEUES_OF_CONTROL
+    lane = rows_of(VirtualLane, max(1, len(part.links) * lanes))
+    lane.free_units[: len(part.links) * lanes] = np.repeat(lane_units(graph, fabric, settings)[part.links], lanes)
+    queues = _queues_of_ports(graph, part, settings)
+    queues["pool"].shared_bytes = ~domain_switches(graph)[part.nodes]
     # without weights a turn is a packet
-    weights[: rules.virtual_lanes] = WEIGHT_BYTES * np.array(rules.lane_weights or [1] * rules.virtual_lanes)
-    return {
-        "gate": rows_of(Gate, len(part.links)),
-        "lane": lane,
-        "lane_weight": weights,
-        "pool": pool,
-        "backlog": zeros(len(part.links), np.int32),
-        "facing": _facing(graph, part),
-        "depth": zeros(len(part.links) * settings.queue_samples, np.int32),
-    }
+    weights_bytes = WEIGHT_BYTES * np.array(rules.lane_weights or [1] * rules.virtual_lanes)
+    queues["lane_weight"][: rules.virtual_lanes] = weights_bytes
+    return queues | {"lane": lane}
 
 
 def samples(rows: int, const: Record) -> dict[str, Any]:

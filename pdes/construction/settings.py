@@ -79,9 +79,14 @@ class Faults:
     @property
     def never_change(self) -> bool:
         """Whether links and NPUs are as slow from the begin of the run to its end, and no packet is lost."""
+        return self.only_repeat and not self.circuits.change
+
+    @property
+    def only_repeat(self) -> bool:
+        """Whether nothing changes but circuits, again and again."""
         spans = {(fault.at_ps, fault.until_ps) for fault in self.npus}
-        changes = self.storms or self.circuits
-        return spans <= {(0, INF)} and not changes and all(fault.is_lasting for fault in self.links)
+        once = self.storms or (self.circuits.change and not self.circuits.period_ps)
+        return spans <= {(0, INF)} and not once and all(fault.is_lasting for fault in self.links)
 
     def can_lose(self, settings: "Settings") -> bool:
         """Return whether packets may get lost, or overtake others where circuits change, so that timers must run.
@@ -334,9 +339,9 @@ class Settings:
         "order, go-back-N; auto: windows count from the first unacknowledged packet on",
     )
     ack_every_bytes: int = setting(
-        0,
-        "delivery rud: data after which a receiver acknowledges, if nothing asks for it at once; 0: each packet; Ultra "
-        "Ethernet and htsim: 16 KiB",
+        16_384,
+        "delivery rud: data after which a receiver acknowledges, if nothing asks for it at once, as in htsim and Ultra "
+        "Ethernet; 0: each packet",
     )
     sleek: bool = setting(
         False, "infer losses from the number of packets out of order, as SLEEK does where switches do not trim"
@@ -409,12 +414,7 @@ class Settings:
     @property
     def overtakes(self) -> bool:
         """Whether packets of a queue pair may overtake each other, since they take different paths."""
-        return self.load_balancing.reorders or not self.has_one_entropy
-
-    @property
-    def has_one_entropy(self) -> bool:
-        """Whether all packets of a queue pair have one entropy, and take shortest paths."""
-        return not self.routing.reorders and self.entropy.act is None
+        return self.load_balancing.reorders or self.routing.reorders or self.entropy.act is not None
 
     @property
     def spreads_ports(self) -> bool:
@@ -431,6 +431,11 @@ class Settings:
     def by_flight(self) -> bool:
         """Whether windows count packets in flight."""
         return self.delivery == "rud"
+
+    @property
+    def coalesces(self) -> bool:
+        """Whether one acknowledgement answers several packets."""
+        return self.by_flight and self.ack_every_bytes > 0
 
     @property
     def has_port_queues(self) -> bool:

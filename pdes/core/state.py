@@ -63,12 +63,13 @@ SIDES = 4  # inboxes of a node: one for the current cell and one for each of the
 BLOCK_RECORDS = 8
 BLOCK_SHIFT = 3  # packet records come in blocks of BLOCK_RECORDS = 1 << BLOCK_SHIFT
 
-CARE, FRAMED, INSIDE, AMPLE, CIRCUIT, RISES = 1, 2, 4, 8, 16, 32
+CARE, FRAMED, INSIDE, AMPLE, CIRCUIT, RISES, COUNTED = 1, 2, 4, 8, 16, 32, 64
 """Flags of a link class. CARE: packets may be lost, carry telemetry, or are sampled; FRAMED: the link carries flits;
 INSIDE: the link is NVLink that leads to NPUs of its domain alone: no congestion control, no share for other hosts;
 AMPLE: the link of an aggregator, which is faster than all other links of its switch together and so limits no flow;
 CIRCUIT: an optical switch decides when the link carries packets (pdes/network/circuits.py);
-RISES: packets that came over its other direction go on in the next virtual lane (`Routing.rising_links`).
+RISES: packets that came over its other direction go on in the next virtual lane (`Routing.rising_links`);
+COUNTED: its bytes are counted for each of several jobs.
 """
 MAX_CLASSES = 1 << 16
 CONTROL, FRAMES, TRIMMED = 8, 9, 10  # queues of a gate after those of the 8 data classes

@@ -178,7 +178,7 @@ def count_sent(net, link, size_bytes, wait_ps):
     sent_bytes = tx.sent_bytes + size_bytes
     packets = tx.sent_packets + 1
     # rare: most packets do not wait longer than any before, so the words are unpacked seldom
-    if wait_ps > packet.longest_wait_ps(sent_bytes, packets):
+    if wait_ps > 0 and wait_ps > packet.longest_wait_ps(sent_bytes, packets):
         sent_bytes, packets = packet.with_longest_wait(sent_bytes, packets, wait_ps)
     tx.sent_bytes = sent_bytes
     tx.sent_packets = packets
@@ -307,9 +307,12 @@ def occupy(net, link, queued_ps, start_ps, word1):
     link_class = net.link_class[packet.class_of(link_word)]
     special = link_class.special
     psb = link_class.ps_per_byte
-    if special & (state.FRAMED | state.CIRCUIT) != 0:
+    # one question for all that is rare
+    if special & (state.FRAMED | state.CIRCUIT | state.COUNTED) != 0:
         if special & state.FRAMED != 0:
             size_bytes = framed_bytes(net, word1, size_bytes)
+        if special & state.COUNTED != 0 and packet.destination(word1) != packet.PAUSE_FRAME:
+            count_for_job(net, link, packet.source(word1), packet.destination(word1), size_bytes)
         if special & state.CIRCUIT != 0:
             start_ps = held_until_ps(net, link, start_ps, max(1, serialisation_ps(size_bytes, psb)))
     busy = start_ps + max(
@@ -321,8 +324,6 @@ def occupy(net, link, queued_ps, start_ps, word1):
     # plus the propagation time, and not after 334 ns
     arrival_ps = start_ps + serialisation_ps(seen, psb) if size_bytes > seen else busy
     count_sent(net, link, size_bytes, start_ps - queued_ps)
-    if net.const.jobs > 0 and packet.destination(word1) != packet.PAUSE_FRAME:
-        count_for_job(net, link, packet.source(word1), packet.destination(word1), size_bytes)
     return special, arrival_ps + link_class.delay_ps
 
 

@@ -56,15 +56,14 @@ def admit(net, node, link, ingress, klass, size_bytes):
     """Return whether size_bytes to `link` of `node` of `net` stay below the threshold of ingress port or queue."""
     # If it does, its bytes are counted. ingress: own outgoing link whose reverse carried it; klass: its data class.
     pool = net.pool[node]
+    pauses = pool.pfc & (1 << klass) != 0
     used = pool.used_bytes + size_bytes  # pauses count by where bytes came from, drops by where they go
-    in_use = size_bytes + (
-        net.gate[ingress].in_bytes[klass] if pool.pfc & (1 << klass) != 0 else net.gate[link].queued_bytes[klass]
-    )
+    in_use = size_bytes + (net.gate[ingress].in_bytes[klass] if pauses else net.gate[link].queued_bytes[klass])
     limit = net.gate[link].limit_bytes
     fits = in_use <= (limit if limit > 0 else threshold(net, node)) and used <= pool.shared_bytes
     if fits:
         pool.used_bytes = used
-        if pool.pfc & (1 << klass) != 0:
+        if pauses:
             net.gate[ingress].in_bytes[klass] = in_use
     return fits
 

@@ -1,7 +1,7 @@
-"""The interface of the transport to congestion control, and functions that rate controls share."""
+"""The interface of the transport to congestion control and receivers' credits, and what rate controls share."""
 
 from nadi.pdes.core.jit import call_hook, inline
-from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
+from nadi.pdes.core.state import CREDIT_REQUEST, PS_PER_BYTE_AT_1_BPS
 
 ECHO_BITS = 38  # bits of the time that an acknowledgement echoes: it returns within 0.27 s
 ECHO_MASK = (1 << ECHO_BITS) - 1
@@ -98,3 +98,19 @@ def step_bps(fixed_bps, scaled_bps, line_bps):
     """
     # 5 Mb/s at 25 Gb/s are 80 Mb/s at 400 Gb/s: a queue pair recovers from a cut in as many steps at any line rate
     return fixed_bps if fixed_bps > 0.0 else scaled_bps * (line_bps / SCALE_BPS)
+
+
+@inline
+def request_credit(net, npus, node, pair, after_timeout):
+    """Let a queue pair ask its receiver for credit, where receivers grant it, if it can send nothing.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        node: Number of the NPU in the LP.
+        pair: Row of the queue pair in `qps.qp`.
+        after_timeout: 1 if it asks again for what it has asked for already, else 0.
+    """
+    if net.hooks.credits != 0:
+        now_ps = npus.npu[node].now_ps
+        call_hook(net.hooks.credits, net.const.address, CREDIT_REQUEST, node, pair, now_ps, after_timeout, 0, 0)

@@ -5,7 +5,7 @@ import numpy as np
 from nadi.pdes.core import algorithms, state
 from nadi.pdes.core.jit import call_hook, inline, outline
 from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, numbered, wire_bytes
-from nadi.pdes.nic.control import echo_at
+from nadi.pdes.nic.control import echo_at, request_credit
 from nadi.pdes.nic.paths import path_to_probe, probe_words, with_path
 from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost, in_flight, note_sent
 from nadi.pdes.nic.several_ports import paused_classes, port_busy_ps, send_from_port
@@ -209,9 +209,7 @@ def activate(net, npus, qps, node, pair):
     if qp.active != 0:
         return
     if not may_send(net, qps, pair):
-        if net.hooks.credits != 0:
-            now_ps = npus.npu[node].now_ps
-            call_hook(net.hooks.credits, net.const.address, state.CREDIT_REQUEST, node, pair, now_ps, 0, 0, 0)
+        request_credit(net, npus, node, pair, 0)
         return
     # it joins behind the others, so one whose window was full does not regain its turn before they have had theirs
     link = np.int64(qp.port)

@@ -95,8 +95,8 @@ def others_active(npus, qps, pair):
 
 
 @inline
-def needed_quanta(net, npus, qps, pair):
-    """Return the credit that a queue pair lacks, in quanta; below 0 if it has more than it needs.
+def ask(net, npus, qps, pair):
+    """Note that a queue pair asks for what it needs; return the credit up to which, from its beginning, modulo 2^24.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
@@ -118,23 +118,10 @@ def needed_quanta(net, npus, qps, pair):
     # what its NIC can send is for all that want to (computePullTarget, where _active_srcs lacks the one that sends now)
     if need > 0:
         need //= max(others_active(npus, qps, pair), 1)
-    return (need + QUANTUM_BYTES - 1) // QUANTUM_BYTES
-
-
-@inline
-def ask(net, npus, qps, pair):
-    """Note that a queue pair asks for what it needs; return the credit up to which, from its beginning, modulo 2^24.
-
-    Args:
-        net: Nodes, links and packets of the LP (`Net`).
-        npus: NPUs of the LP with their ports and own events (`Npus`).
-        qps: Queue pairs, messages and flow records of the LP (`Qps`).
-        pair: Row of the queue pair in `qps.qp`.
-    """
-    own = qps.credit_tx[pair]
-    need = needed_quanta(net, npus, qps, pair)
-    own.awaited_quanta = max(need, 0)
-    return (own.granted_quanta + need) & TARGET_MASK
+    # below 0 if it has more than it needs
+    need_quanta = (need + QUANTUM_BYTES - 1) // QUANTUM_BYTES
+    own.awaited_quanta = max(need_quanta, 0)
+    return (own.granted_quanta + need_quanta) & TARGET_MASK
 
 
 @outline

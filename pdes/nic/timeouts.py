@@ -6,8 +6,8 @@ Parameters such as `net`, `npus`, `qps`, `node` and `pair` are explained in pdes
 import numpy as np
 
 from nadi.pdes.core import packet, state
-from nadi.pdes.core.jit import call_hook, inline, outline
-from nadi.pdes.nic.control import update_control
+from nadi.pdes.core.jit import inline, outline
+from nadi.pdes.nic.control import request_credit, update_control
 from nadi.pdes.nic.paths import probe_words, with_path
 from nadi.pdes.nic.port import MAX_BACKOFF, activate, set_timer
 from nadi.pdes.nic.selective import LOSE_ALL, NEXT_PROBE_RTTS, ask_sender
@@ -35,14 +35,6 @@ def probe_if_due(net, npus, qps, node, pair, now_ps):
     return selective.probe_ps
 
 
-@inline
-def request_credit(net, node, pair, now_ps):
-    """Let `pair` of NPU `node` ask its receiver for credit at now_ps, after a timeout, where receivers grant it."""
-    if net.hooks.credits != 0:
-        request = state.CREDIT_REQUEST
-        call_hook(net.hooks.credits, net.const.address, request, node, pair, now_ps, 1, 0, 0)
-
-
 @outline
 def on_timeout(world_address, node, now_ps):
     """Handle at now_ps the retransmission timer of NPU `node`: queue pairs without progress go back."""
@@ -62,7 +54,7 @@ def on_timeout(world_address, node, now_ps):
                     net.ctl.failed_queue_pair = pair
                 if net.hooks.selective_sender != 0:
                     ask_sender(net, LOSE_ALL, pair, 0, now_ps, 0)
-                    request_credit(net, node, pair, now_ps)
+                    request_credit(net, npus, node, pair, 1)
                     qp.deadline_ps = now_ps + (net.const.rto_ps << min(np.int64(qp.retries), MAX_BACKOFF))
                     soonest = min(soonest, qp.deadline_ps)
                 else:
@@ -80,7 +72,7 @@ def on_timeout(world_address, node, now_ps):
                 qp.retries += 1
                 if qp.retries > net.const.max_retries:
                     net.ctl.failed_queue_pair = pair
-                request_credit(net, node, pair, now_ps)
+                request_credit(net, npus, node, pair, 1)
             soonest = min(soonest, qp.deadline_ps)
         pair = np.int64(qp.sibling)  # all of the NPU: timeouts are rare, so no heap orders deadlines
     if soonest < state.INF:

@@ -11,6 +11,7 @@ would find.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -52,8 +53,11 @@ def may_recur(sim: Simulation) -> bool:
         and settings.fidelity.model.has_packets
         and settings.flow_groups is None
         # telemetry is that of a queue pair's links, which must be the same for all of its packets (MeasuredLinks)
-        and ("telemetry" not in settings.congestion_control.signals or settings.has_one_entropy)
-        and settings.faults.never_change
+        and (
+            "telemetry" not in settings.congestion_control.signals
+            or not (settings.routing.reorders or settings.entropy.act or not settings.faults.never_change)
+        )
+        and settings.faults.only_repeat
         and settings.queue_pairs == "pair"
         and not settings.load_balancing.remembers
         and settings.phases_per_dimension == 0
@@ -155,7 +159,8 @@ class Recurrence:
         self._records_flows = [int(lp.world.net.const.record_flows) for lp in sim.lps]
         self._control, self._paths = sim.settings.congestion_control.state, sim.settings.entropy.state
         self._tolerance = sim.settings.fast_forward
-        self._tick_ps = max(1, sim.settings.tick_ps)
+        # ticks and circuits, of which time is the state, are the same again after so long
+        self._tick_ps = lcm(max(1, sim.settings.tick_ps), max(1, sim.settings.faults.circuits.period_ps))
         self._steady = Steady()
         const = sim.lps[0].world.net.const
         drains = [int(lp.world.nvlink.domain.drain_ps.max()) for lp in sim.lps if lp.domains]

@@ -192,7 +192,7 @@ def test_compute_rates(number, prefix):
 ALL_REDUCE = et.CollectiveCommType.ALL_REDUCE
 STAR = "5 1 0 1 4 A100\n4\n" + "".join(f"{npu} 4 100Gbps 1us 0\n" for npu in range(4))
 NO_FILES = {
-    "optical": {"ports"},
+    "optical": {"ports", "phases"},
     "workload": {"trace_set"},
     "jobs": {"trace_set", "name", "start"},
     "serving": {"prompt", "generate", "software"},

@@ -280,3 +280,11 @@ def test_a_run_of_messages_alone_has_no_share_of_computation_and_no_energy(nadi,
     assert not [name for name in names if "share" in name or "energy" in name or "cost" in name]
     assert document["times"]["rows"] == []
     nadi.ok("compare", tmp_path / "out", tmp_path / "out", "-o", tmp_path / "page.html")
+
+
+@pytest.mark.parametrize(("ports", "parts"), [('"one"', 4), ('"all"\nentropy = "oblivious"', 1)])
+def test_messages_stay_whole_where_their_packets_take_all_ports(nadi, write_run, tmp_path, ports, parts):
+    sent = [[et.send_node(1, "s", 0, 1, 1 << 16)], [et.recv_node(1, "r", 0, 1, 1 << 16)]]
+    run = write_run(sent, f"[network]\nnic_ports = {ports}\n", 'spec = "multi-plane:npus=2,planes=4,nics_per_leaf=1"')
+    nadi.ok("run", run, "--out", tmp_path / "out")
+    assert pq.read_table(tmp_path / "out" / "flows.parquet")["bytes"].to_pylist() == [(1 << 16) // parts] * parts

@@ -27,6 +27,7 @@ from tests.fabric.cases import Network
 from tests.fabric.test_scenarios_waits import load, ring
 from tests.failures.common import cable, faults_of, of_switch
 from tests.jobs.common import job, program_of, run as run_jobs
+from tests.optical import common as of_light, test_phases as followed
 from tests.parallel import matrix
 from tests.parallel.fingerprint import hashed, outcome
 from tests.pdes.cases import BASE, Traces
@@ -235,6 +236,15 @@ def optical(name, **more):
     """One of the runs with optical switches, with other settings."""
     graph, program, own = matrix.case(name)[:3]
     return packets(graph, program, replace(own, **more))
+
+
+def optical_phases():
+    """An optical switch that follows phases of the work, and loses what is on its way."""
+    section = followed.RINGS | followed.FOLLOWS | {"in_flight": "drop", "drain": "1us"}
+    program = followed.reduces([0, 1, 0], skewed=1)
+    own = {"rto_ps": 100 * US, "max_retries": 40}
+    graph, settings, *_ = of_light.followed(followed.LEAVES.format(followed.NPUS), program, section, **own)
+    return packets(graph, program, settings)
 
 
 def slow_npu():
@@ -675,8 +685,18 @@ def runs():
             nic_ports="all",
             load_balancing=pdes.balancing.balancing("entropy"),
             delivery="rud",
+            ack_every_bytes=0,
             **RESENT,
         )
+    found["entropy mixed, hashed with both ends"] = partial(
+        controlled,
+        "nscc",
+        DROPPING,
+        entropy=pdes.wire.entropy.entropy_rule("mixed"),
+        paths=16,
+        delivery="rud",
+        **RESENT,
+    )
     for rule in pdes.balancing.names():
         out_of_order = UNORDERED if rule in {"spray", "adaptive", "grades"} else {}
         found[f"{rule}, output queues"] = partial(balanced, rule, **out_of_order)
@@ -703,6 +723,7 @@ def runs():
         ),
         "optical rotor, flows": partial(optical, "rotor", fidelity=pdes.fidelity.fidelity("flow")),
         "optical epochs, flows": partial(optical, "epochs", fidelity=pdes.fidelity.fidelity("flow")),
+        "optical phases": optical_phases,
         "link down": partial(faulty, "uplink", 3, 9),
         "link down, selective": partial(faulty, "uplink", 3, 9, **SELECTIVE),
         "link down for good, shared buffers": partial(

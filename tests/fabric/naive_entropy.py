@@ -45,9 +45,9 @@ class Bitmap(Turns):
         if self.penalty[path]:
             self.penalty[path] -= 1
             for _ in range(self.paths):
+                path = self.next_turn()
                 if not self.penalty[path]:
                     break
-                path = self.next_turn()
         return path
 
     def learn(self, path, what, _now_ps):

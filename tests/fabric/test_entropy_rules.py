@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nadi.pdes import Settings, build_world
-from nadi.pdes.core import state as s
+from nadi.pdes.core import packet, state as s
 from nadi.pdes.core.jit import call_hook, jit_enabled
 from nadi.pdes.nic.entropy import denied_of, entropy_rule
 from nadi.topologies import build
@@ -34,6 +34,13 @@ step = st.fixed_dictionaries(
 )
 
 
+def called(hook, *arguments):
+    """Return what a compiled hook returns."""
+    if not jit_enabled():
+        return call_hook(hook, *arguments)
+    return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * len(arguments))(hook)(*arguments)
+
+
 class Rule:
     """The compiled hook of an entropy rule, for one queue pair of a world."""
 
@@ -47,11 +54,7 @@ class Rule:
         row.first, row.step, row.salt = FIRST, STEP, SALT
 
     def __call__(self, operation, path=0, now_ps=0):
-        hook = int(self.lp.world.net.hooks.entropy)
-        arguments = (self.lp.address, operation, PAIR, path, now_ps)
-        if not jit_enabled():
-            return call_hook(hook, *arguments)
-        return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)(hook)(*arguments)
+        return called(int(self.lp.world.net.hooks.entropy), self.lp.address, operation, PAIR, path, now_ps)
 
 
 def paths_denied(names):
@@ -98,3 +101,19 @@ def test_every_choice_is_that_of_the_model(name, denied, steps):
 def test_all_paths_have_turns_while_nothing_happens(name):
     model = naive.RULES[name](PATHS, SALT)
     assert len({model.choose() for _ in range(PATHS * 8)}) == PATHS
+
+
+def test_flows_with_equal_entropies_do_not_share_links():
+    """Switches hash both ends with the entropy: at one with 64 links, 64 senders take as many as random ones do."""
+    lp = Rule("oblivious", ()).lp
+    hook, switch = int(lp.world.net.hooks.balancing), 8
+    word2 = packet.with_entropy(0, FIRST)
+    words = [packet.header(1, src, 4178, 0) for src in range(64)]
+    links = {called(hook, lp.address, switch, 0, 64, word1, word2, 0) for word1 in words}
+    # 64 x (1 - (63/64)^64) = 40.6 are expected, with a standard deviation of 2.4
+    assert 33 <= len(links) <= 48
+    assert max(links) < 64
+    # flags and size do not count: a trimmed packet takes the same link
+    assert called(hook, lp.address, switch, 0, 64, packet.header(1, 5, 64, packet.FLAG_TRIMMED), word2, 0) == called(
+        hook, lp.address, switch, 0, 64, words[5], word2, 0
+    )

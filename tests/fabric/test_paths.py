@@ -81,7 +81,7 @@ def test_entropies_that_name_links_load_all_of_them_alike():
         bytes_by[rule] = simulated(graph, sent, settings).links["tx_bytes"][uplink]
     assert len(bytes_by["entropy"]) == PLANES * SPINES
     assert set(bytes_by["entropy"]) == {16 * (4096 + 82)}
-    assert bytes_by["ecmp"].max() > 1.5 * bytes_by["ecmp"].mean()
+    assert bytes_by["ecmp"].max() > 3 * bytes_by["ecmp"].min()
 
 
 def test_pauses_reach_a_nic_of_several_ports_in_time():

@@ -101,7 +101,7 @@ _VALUES = {
         "selective_repeat": [True, False],
         "reorder": [8],
         "delivery": ["rud", "rod"],
-        "ack_every": ["16KiB"],
+        "ack_every": ["0B"],
         "sleek": [True],
     },
     "system": {
@@ -185,6 +185,7 @@ ALWAYS = {
 """Factors of which every run chooses a value."""
 _CIRCUIT = {"ports": "leaf", "rate": "40Gbps"}
 _TIMES = {"at": ["1us", "9us"], "period": "20us", "dark": "2us", "matchings": [[[0, 1]], []]}
+_PHASES = {"phases": ["all", "p2p"], "controller_delay": "3us", "dark": "2us", "matchings": [[[0, 1]], []]}
 OPTIONAL = {
     OPTICAL: [
         [_CIRCUIT | {"matchings": [[[0, 1]]]}],
@@ -192,6 +193,8 @@ OPTIONAL = {
         [_CIRCUIT | _TIMES | {"in_flight": "hold"}],
         [_CIRCUIT | _TIMES | {"in_flight": "hold", "routes": "direct"}],
         [_CIRCUIT | {"at": ["0s", "30us"], "matchings": [[[0, 1]], []]}],
+        [_CIRCUIT | _PHASES | {"drain": "1us"}],
+        [_CIRCUIT | _PHASES | {"trigger": "begin"}],
     ]
 } | {
     f"{section}.{key}": values

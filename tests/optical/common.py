@@ -1,10 +1,17 @@
 """Runs with optical switches."""
 
+from dataclasses import replace
+from functools import partial
+
 from nadi.configuration.optical import OpticalSection
+from nadi.launching.progress import NoProgress
 from nadi.pdes import Settings, build_world, run
 from nadi.simulation.assembly import schedule
 from nadi.simulation.assembly.optical import with_circuits
+from nadi.simulation.assembly.workload_phases import phases_of
+from nadi.simulation.followed_epochs import FollowedEpochs
 from nadi.topologies import build
+from nadi.workload import alone
 
 MTU, HEADER = 4096, 82
 SIZE = MTU + HEADER
@@ -22,8 +29,8 @@ def wire_ps(gbps, size=SIZE):
 def optical_fabric(spec, *sections, detection_ps=US, faults=()):
     """A fabric with optical switches, and the schedule of its circuits and of faults, as a run file gives them."""
     base = build(spec, in_parts=True) if isinstance(spec, str) else spec
-    graph, circuits = with_circuits(base, [OpticalSection.model_validate(each) for each in sections], SIZE)
-    return graph, schedule(faults, detection_ps, graph, cut_through=False, circuits=circuits)
+    graph, switches = with_circuits(base, [OpticalSection.model_validate(each) for each in sections], SIZE)
+    return graph, schedule(faults, detection_ps, graph, cut_through=False, circuits=switches.circuits())
 
 
 def simulate(graph, program, owner=None, **settings):
@@ -33,3 +40,21 @@ def simulate(graph, program, owner=None, **settings):
 def circuit(faults, number):
     """The windows of a circuit in ps."""
     return faults.circuits.circuits[number].lit
+
+
+def followed(base, program, *sections, detection_ps=US, chosen=None, **settings):
+    """The settings, results and begins of epochs of a run whose optical switches follow phases of its work."""
+    base = build(base, in_parts=True) if isinstance(base, str) else base
+    graph, switches = with_circuits(base, [OpticalSection.model_validate(each) for each in sections], SIZE)
+    scheduled = partial(schedule, (), detection_ps, graph, cut_through=False)
+    epochs = FollowedEpochs(switches, phases_of(program, switches.phases, alone), scheduled)
+    guess = replace(chosen or Settings(), faults=epochs.faults(epochs.guessed()), **settings)
+    runs = []
+
+    def once(asked):
+        runs.append(asked)
+        return run(build_world(graph, program, asked))
+
+    reports_ps, results = epochs.find(guess, once, alone, NoProgress())
+    found = replace(guess, faults=epochs.faults(reports_ps))
+    return graph, found, results or once(found), len(runs)

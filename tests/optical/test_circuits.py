@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from nadi.configuration.optical import round_robin
+from nadi.errors import ConfigError
 from nadi.pdes.construction.settings import SharedBuffer
 from nadi.pdes.wire import CreditSwitch
 from nadi.topologies import GraphBuilder, build
 from nadi.workload import collective_program, pairs_program
-from tests.optical.common import HELD, LEAVES, MTU, ROTOR, US, WIDE, optical_fabric, simulate, wire_ps
+from tests.optical.common import HEADER, HELD, LEAVES, MTU, ROTOR, US, WIDE, optical_fabric, simulate, wire_ps
 from tests.pdes.cases import Traces
 
 SWITCHES = {
@@ -193,6 +194,51 @@ def test_cubes_that_an_optical_switch_joins_are_the_torus_of_the_same_cables():
         found = simulate(graph, program, faults=faults, **WIDE)
         expected = simulate(plain, program, **WIDE)
         assert (found.digest, found.finish_time_ps) == (expected.digest, expected.finish_time_ps)
+
+
+SEEN_PS = HEADER * 80  # a switch that cuts through reads so many bytes first, at 100 Gb/s
+
+
+def test_npus_have_circuits_of_their_own():
+    """A NIC is a leaf without delay that cuts through: a message takes as long as over a cable between two NPUs."""
+    packets, delay = 100, 3 * US
+    graph, faults = optical_fabric(
+        "leaf-spine:leaves=4,hosts_per_leaf=1,spines=0,rate=100Gbps,delay=0ns",
+        {"ports": "npu", "rate": "100Gbps", "delay": "3us", "matchings": [[[0, 1], [2, 3]]]},
+        {"ports": ["npu 0", "npu 2"], "rate": "100Gbps", "delay": "3us", "matchings": [[[0, 1]]]},
+    )
+    program = pairs_program([1, -1, -1, 2], packets * MTU)
+    results = simulate(graph, program, faults=faults, cut_through=True, **WIDE)
+    assert results.flows["finish_ps"].tolist() == [packets * wire_ps(100) + delay + 2 * SEEN_PS] * 2
+
+
+def test_servers_whose_nics_are_at_an_optical_switch():
+    """Rails without spines: a rotor joins each two NICs of 16; names of NPUs and of their leaves are the same."""
+    spec = "rail-optimised:npus=16,gpus_per_host=8,hosts_per_rail_leaf=1,spines=0,rate=100Gbps"
+    found = []
+    for ports in ("npu", "leaf", [*range(16)]):
+        graph, faults = optical_fabric(spec, ROTOR | HELD | {"ports": ports, "offset": "50us"})
+        found.append(simulate(graph, collective_program("all-reduce", 16, 1 << 18), faults=faults, **WIDE))
+    assert len({(each.digest, each.finish_time_ps) for each in found}) == 1
+    # NPUs 7 and 8, and 15 and 0, where the ring goes from server to server, are joined in the first slot alone
+    assert 55 * US < found[0].finish_time_ps < 100 * US
+
+
+@pytest.mark.parametrize(
+    ("spec", "ports", "text"),
+    [
+        (
+            "leaf-spine:leaves=2,hosts_per_leaf=2,spines=1",
+            "npu",
+            "npu 0 at leaf 0, with other NPUs; expected NPUs each",
+        ),
+        ("multi-plane:npus=4,planes=2,nics_per_leaf=1,spines=1", ["npu 1", "npu 2"], "npu 1 at leaf 1 and leaf 5"),
+        ("leaf-spine:leaves=2,hosts_per_leaf=1,spines=1", ["npu 0", "npu 2"], "npu 2"),
+    ],
+)
+def test_npus_that_share_leaves_have_no_circuits_of_their_own(spec, ports, text):
+    with pytest.raises(ConfigError, match=text):
+        optical_fabric(spec, {"ports": ports, "rate": "100Gbps", "matchings": [[[0, 1]]]})
 
 
 def _torus(sizes):

@@ -195,7 +195,7 @@ def test_a_step_on_planes(tmp_path):
         run = nadi.simulate(
             topology={"spec": spec},
             workload={"model": str(tmp_path / "model.toml"), "plan": "tp8,pp2,mb1,gb12"},
-            network=MRC | {"paths": 256, "delivery": "rud", "rto": "262us"},
+            network=MRC | {"paths": 256, "delivery": "rud", "rto": "262us", "load_balancing": "entropy"},
             system={"tick": "1us"},
             compute={"gpu": "h100"},
             engine=engine,

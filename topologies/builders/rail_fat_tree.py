@@ -20,7 +20,7 @@ from nadi.inputs.arrays import Int64
 from nadi.inputs.units import GBPS, NS
 from nadi.topologies.graph import NVSWITCH, Extent, Graph, TopologyError
 from nadi.topologies.graph_builder import GraphBuilder
-from nadi.topologies.parameters import Count, Flag, Name, Parameters, Rate, Ratio, Time, uplink_count
+from nadi.topologies.parameters import Count, CountOrNone, Flag, Name, Parameters, Rate, Ratio, Time, uplink_count
 
 
 class Arguments(Parameters):
@@ -34,7 +34,10 @@ class Arguments(Parameters):
     hosts_per_unit: Count = Field(32, description="servers of a unit; the last unit may have fewer")
     units_per_pod: Count | None = Field(None, description="units of a pod; all units are one pod if not given")
     rail_spines: Flag = Field(False, description="each rail has spines of its own")
-    spines: Count | None = Field(None, description="spines of a pod, plane and, with rail_spines, rail")
+    spines: CountOrNone | None = Field(
+        None,
+        description="spines of a pod, plane and, with rail_spines, rail; 0 where optical switches connect the leaves",
+    )
     uplinks: Count = Field(1, description="parallel cables between a leaf and a spine")
     oversubscription: Ratio | None = Field(None, description="rate of a leaf's NICs over its uplinks'; gives spines")
     cores: Count | None = Field(None, description="cores of a core plane; none if not given")
@@ -130,6 +133,7 @@ def build(arguments: Arguments, name: str, *, keeps_spines: bool = False) -> Gra
         host=host,
         accelerator=arguments.accelerator,
         npus_per_nic=arguments.gpus_per_host // counts.nics,
+        in_parts=arguments.spines == 0,
     )
 
 
@@ -158,6 +162,8 @@ def _counts(arguments: Arguments, name: str, *, keeps_spines: bool) -> _Counts:
         uplink_bps = (arguments.uplink_rate or arguments.rate) * arguments.uplinks
         spines = uplink_count(arguments, name, "spines", "oversubscription", down_bps, uplink_bps)
     if has_cores:
+        if not spines:
+            raise TopologyError.at(name, "cores without spines", "spines, or no cores")
         core_planes = arguments.core_planes or spines
         if spines % core_planes:
             raise TopologyError.at(name, f"spines = {spines}", f"a multiple of core_planes = {core_planes}")

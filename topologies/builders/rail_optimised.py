@@ -12,7 +12,7 @@ from pydantic import Field
 from nadi.inputs.units import GBPS, NS
 from nadi.topologies.builders import rail_fat_tree
 from nadi.topologies.graph import Extent, Graph
-from nadi.topologies.parameters import Count, Parameters, Rate, Ratio, Time
+from nadi.topologies.parameters import Count, CountOrNone, Parameters, Rate, Ratio, Time
 
 
 class Arguments(Parameters):
@@ -24,7 +24,10 @@ class Arguments(Parameters):
         None, description="NICs of a server, each on a rail, shared evenly; gpus_per_host if not given"
     )
     hosts_per_rail_leaf: Count = Field(32, description="servers of a unit; the last unit may have fewer")
-    spines: Count | None = Field(None, description="number of spines; by oversubscription if not given")
+    spines: CountOrNone | None = Field(
+        None,
+        description="number of spines, 0 where optical switches connect the leaves; by oversubscription if not given",
+    )
     uplinks: Count = Field(1, description="parallel cables between a leaf and a spine")
     oversubscription: Ratio | None = Field(None, description="NIC rate over uplink rate of a leaf; 1 if not given")
     rate: Rate = Field(400 * GBPS, description="rate of a NIC's link to its leaf")

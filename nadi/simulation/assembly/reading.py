@@ -17,10 +17,9 @@ from nadi.et import TraceError, TraceTable, read_groups
 from nadi.et.files import npu_of
 from nadi.inputs.arrays import Int32
 from nadi.inputs.units import BITS_PER_BYTE
-from nadi.pdes.parallel import NO_CIRCUITS, Circuits
 from nadi.simulation import network_settings as fabric
 from nadi.simulation.assembly import resource_checks
-from nadi.simulation.assembly.optical import with_circuits
+from nadi.simulation.assembly.optical import NO_SWITCHES, OpticalSwitches, with_circuits
 from nadi.simulation.assembly.placement import placements, traffic_traces
 from nadi.simulation.network_settings import network_settings
 from nadi.topologies import Graph, TopologyError
@@ -103,7 +102,7 @@ class WorkReader:
     graph: Graph  # fabric; with `remote = "node"` its last endpoints are the memories of its hosts
     exchange: Exchange = alone  # function by which ranks, which each read their own NPUs' work, exchange objects
     force: bool = False  # whether to build what needs more memory than is free, too
-    circuits: Circuits = NO_CIRCUITS  # of optical switches
+    optical: OpticalSwitches = NO_SWITCHES
 
     @classmethod
     def of(cls, config: RunConfig, exchange: Exchange = alone, *, force: bool = False) -> Self:
@@ -121,13 +120,13 @@ class WorkReader:
             resource_checks.check_fabric(source, force=force)
             graph = topologies.build(source, in_parts=bool(config.optical))
         network = config.network
-        graph, circuits = with_circuits(graph, config.optical, network.mtu + network.header)
+        graph, switches = with_circuits(graph, config.optical, network.mtu + network.header)
         try:
             graph = with_host_memories(graph) if config.memory.remote == "node" else graph
         except TopologyError as error:
             raise ConfigError(f'[memory] remote: found "node", but {error}; expected "npu" or "pool"') from None
         graph = fabric.with_tiers(graph, config.network.tiers or {})
-        return cls(config, graph, exchange, force, circuits)
+        return cls(config, graph, exchange, force, switches)
 
     def work(self, own_npus: NDArray[np.bool_] | None = None) -> LoadedWorkload:
         """Read the traces of a run file, check them against each other, and build the program.
@@ -198,11 +197,12 @@ class WorkReader:
         section = self.config.workload
         named = section.groups or (section.traces and workload.groups_of(section.traces))
         serves = any(self.exchange(any(names_requests(trace) for trace in traces.traces)))
-        # A message stays whole without a library that divides it, on a queue pair of its own, and where an NPU has one
-        # mover for all messages, or sends one at a time.
+        # A message stays whole without a library that divides it, on a queue pair of its own, where an NPU has one
+        # mover for all messages, or sends one at a time, and where its packets take all ports in any case.
         network = self.config.network
         divides = section.traffic is None and not self.config.system.one_at_a_time
         divides &= network.queue_pairs == "pair" and network.p2p_share == 1
+        divides &= network.nic_ports != "all" or not network.model.has_packets
         return WorkOfRanks(
             traces.traces,
             traces.trace_of_npu,

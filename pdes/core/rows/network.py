@@ -52,7 +52,8 @@ class LinkClass(Row):
     kmax_bytes = word("bytes", "queue from which every packet is marked")
     pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
     special = word(
-        "flags", "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE, CIRCUIT, RISES (core/state.py)"
+        "flags",
+        "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE, CIRCUIT, RISES, COUNTED (core/state.py)",
     )
 
 

@@ -6,16 +6,15 @@ same hash share an entry, as in hardware.
 
 import numpy as np
 
-from nadi.pdes.core.algorithms import mix2, mix3
+from nadi.pdes.core.algorithms import mix2
 from nadi.pdes.core.jit import hook
-from nadi.pdes.core.packet import entropy
 from nadi.pdes.core.state import FLOWLETS, world_at
+from nadi.pdes.network.balancing._flows import flow_hash
 from nadi.pdes.network.batch import count_choice
 
 TITLE = "each burst of a flow at random"
 HAS_FLOWLETS = True
 REMEMBERS = True
-ENDS_MASK = (1 << 39) - 1  # bits of packet word 1 with the destination and source NPU
 
 
 @hook
@@ -33,9 +32,7 @@ def pick(world_address, node, _first, count, word1, word2, now_ps):
     """
     world = world_at(world_address)
     routes = world.routes
-    # the receiver's and the sender's NPU, and the entropy: the 5-tuple of a RoCE packet, whose UDP source port is the
-    # entropy
-    flow = mix3(routes.node[node].salt, word1 & ENDS_MASK, entropy(word2))
+    flow = flow_hash(routes, node, word1, word2)
     at = 2 * (node * FLOWLETS + (flow & (FLOWLETS - 1)))
     last = routes.flowlet[at]
     which = routes.flowlet[at + 1]

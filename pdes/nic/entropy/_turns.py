@@ -53,11 +53,11 @@ def next_unpunished(net, qps, pair):
     path = path_at(net, paths, paths.position)
     if qps.penalty[base + path] > 0:
         qps.penalty[base + path] -= 1
-        skipped = 0
-        while skipped < net.const.paths and qps.penalty[base + path] > 0:
+        for _ in range(net.const.paths):
             paths.position += 1
             path = path_at(net, paths, paths.position)
-            skipped += 1
+            if qps.penalty[base + path] <= 0:
+                break
     paths.position += 1
     return path
 
