@@ -14,16 +14,9 @@ None of them imports Numba when it is imported.
 from nadi.pdes import fidelity
 from nadi.pdes.construction import build_world
 from nadi.pdes.construction.domains import may_replay
+from nadi.pdes.construction.faults import Faults, LinkFault, NpuFault, PauseStorm
 from nadi.pdes.construction.layout import Simulation, Snapshot
-from nadi.pdes.construction.settings import (
-    CoupledCollectives,
-    Faults,
-    LinkFault,
-    NpuFault,
-    PauseStorm,
-    Settings,
-    SharedBuffer,
-)
+from nadi.pdes.construction.settings import CoupledCollectives, Settings, SharedBuffer
 from nadi.pdes.core import RunError, Setting, setting, settings_of
 from nadi.pdes.core.state import LONGEST_RUN_PS
 from nadi.pdes.driver import OpenNetwork, run

@@ -2,8 +2,8 @@
 
 from nadi.pdes.checkpoint import Checkpoints, SavedState
 from nadi.pdes.construction.circuits import NO_CIRCUITS, Circuit, Circuits, FollowingCircuits
+from nadi.pdes.construction.faults import down_sets
 from nadi.pdes.construction.layout import Layout, shares
-from nadi.pdes.construction.settings import down_sets
 from nadi.pdes.core.jit import peak_rss_bytes
 from nadi.pdes.driver import compile_all, run_divided
 from nadi.pdes.messages.message_loop import work_messages

@@ -221,9 +221,16 @@ def _steps_from_gpus(plan: HostPlan) -> dict[int, int]:
 
 
 def _cables_to_several_nics(plan: HostPlan) -> set[tuple[int, int]]:
-    """Return GPU and other end of the cables of GPUs to chips with one other cable, as NICs are, if it has several."""
+    """Return GPU and other end of the cables of GPUs that lead out of the server, if it has several of these.
+
+    They lead to chips with one other cable, as NICs are, or to switches that GPUs of other servers reach, too.
+    """
     near = _neighbours(plan)
-    chips = {gpu: [end for end in near.get(gpu, ()) if len(near[end]) == 2] for gpu in range(plan.gpus)}
+
+    def leads_out(end: int) -> bool:
+        return len(near[end]) == 2 or len({plan.host[gpu] for gpu in near[end] if gpu < plan.gpus}) > 1
+
+    chips = {gpu: [end for end in near.get(gpu, ()) if leads_out(end)] for gpu in range(plan.gpus)}
     return {(gpu, chip) for gpu, own in chips.items() if len(own) > 1 for chip in own}
 
 

@@ -250,7 +250,8 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     classes: Annotated[dict[str, values.DataClass] | None, needs(when.CLASSED)] = Field(
         None,
         description='data class, or virtual lane, of traffic by name: of groups ("tp"), "p2p", "all" (collectives of '
-        'all NPUs), a job ("train"), a group or p2p of a job ("train/tp"), "*" (all else, 0 without it)',
+        'all NPUs), a kind of collective ("all-reduce"), a job ("train"), one of the former of a job ("train/tp"), "*" '
+        "(all else, 0 without it)",
     )
     virtual_lanes: Annotated[int | None, needs(when.CREDITS)] = _engine_if("virtual_lanes", ge=1, le=MAX_LANES)
     lane_buffer: Annotated[values.BufferSizeOrAuto | None, needs(when.CREDITS)] = _engine_if("lane_buffer")

@@ -16,10 +16,11 @@ from nadi.pdes.construction.circuits import lit_tables
 from nadi.pdes.construction.constants import constants_of, hooks_of
 from nadi.pdes.construction.domains import AGGREGATOR_KIND, domain_tables
 from nadi.pdes.construction.fabric import window_packets
+from nadi.pdes.construction.faults import NO_FAULTS
 from nadi.pdes.construction.layout import Layout, LogicalProcess, Outboxes, Part, Simulation, offsets
 from nadi.pdes.construction.ports import class_arrays, credit_lanes, samples, shared_buffers
 from nadi.pdes.construction.schedule import scheduled, with_pit
-from nadi.pdes.construction.settings import NO_FAULTS, Settings
+from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core import Graph, ImpossibleRunError, Int64, Program, Record, Rows, Schedules, packet, state as s
 from nadi.pdes.core.declared import empty_map, events_room, power_of_two
 from nadi.pdes.core.jit import aligned, full, never_used, row_of, rows_of, unused, zeros

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from nadi.pdes.construction.circuits import unrolled
-from nadi.pdes.construction.settings import Faults, LinkFault, NpuFault, Settings
+from nadi.pdes.construction.faults import Faults, LinkFault, NpuFault
+from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core import Array, Float64, Graph, ImpossibleRunError, Int8, Int32, Int64, Record, Rows, state as s
 from nadi.pdes.core.jit import aligned, row_of, rows_of, unused
 from nadi.pdes.core.packet import COLUMN_BITS, link_meta

@@ -68,8 +68,7 @@ CARE, FRAMED, INSIDE, AMPLE, CIRCUIT, RISES, COUNTED = 1, 2, 4, 8, 16, 32, 64
 INSIDE: the link is NVLink that leads to NPUs of its domain alone: no congestion control, no share for other hosts;
 AMPLE: the link of an aggregator, which is faster than all other links of its switch together and so limits no flow;
 CIRCUIT: an optical switch decides when the link carries packets (pdes/network/circuits.py);
-RISES: packets that came over its other direction go on in the next virtual lane (`Routing.rising_links`);
-COUNTED: its bytes are counted for each of several jobs.
+RISES: packets from its other direction go on in the next lane (`Routing.rising_links`); COUNTED: bytes by job.
 """
 MAX_CLASSES = 1 << 16
 CONTROL, FRAMES, TRIMMED = 8, 9, 10  # queues of a gate after those of the 8 data classes
@@ -94,6 +93,7 @@ SELECTIVE_PACKETS = 512  # packets that a bit set of selective repeat covers
 # What happens to the paths of a queue pair (pdes/nic/paths.py).
 PATH_SEND, PATH_ANSWER, PATH_LOST, PATH_TIMEOUT, PATH_TO_PROBE = range(5)
 PATH_CHOOSE, PATH_GOOD, PATH_MARKED, PATH_TRIMMED, PATH_DROPPED, PATH_TIMED_OUT, PATH_FORGET, PATH_PROBE = range(8)
+PATH_DENIED = -128  # penalty of a path that is never in use, and so never changes; others below 0 end with probes
 MAX_PATHS = 256  # entropies of a queue pair: up to which Ultra Ethernet and MRC go
 
 PENDING_LANES = 62  # lanes of a plan that a bit set covers; with more lanes, all are checked each time

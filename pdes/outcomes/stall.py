@@ -5,8 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
+from nadi.pdes.construction.faults import Faults
 from nadi.pdes.construction.layout import LogicalProcess, Simulation
-from nadi.pdes.construction.settings import Faults
 from nadi.pdes.core import Bools, Graph, Int32, Int64, Rows, state as s
 from nadi.pdes.core.packet import destination, end_of, instance_key
 from nadi.pdes.core.rows.network import PendingRequest

@@ -17,7 +17,8 @@ import numpy as np
 
 from nadi.pdes.construction import build_world
 from nadi.pdes.construction.domains import AGGREGATOR_KIND, SingleSwitch
-from nadi.pdes.construction.settings import NO_FAULTS, Settings
+from nadi.pdes.construction.faults import NO_FAULTS
+from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core import Graph, Int64, Program, Record, Rows, packet
 from nadi.pdes.core.jit import words_of
 from nadi.pdes.core.rows.network import FlowIn, FlowOut

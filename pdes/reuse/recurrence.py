@@ -23,6 +23,7 @@ from nadi.pdes.core.packet import bytes_sent, packets_sent
 from nadi.pdes.core.rows.run import Counters
 from nadi.pdes.npu.trace import KIND_SEND
 from nadi.pdes.reuse import Records
+from nadi.pdes.reuse.measured_links import MeasuredLinks
 from nadi.pdes.reuse.observed_buffers import ObservedBuffers
 from nadi.pdes.reuse.replay import Replay
 from nadi.pdes.reuse_kernels import periods, quiescent
@@ -51,7 +52,11 @@ def may_recur(sim: Simulation) -> bool:
         and len(sim.lps) == sim.layout.lps
         and settings.fidelity.model.has_packets
         and settings.flow_groups is None
-        and "telemetry" not in settings.congestion_control.signals  # which names times and bytes since the begin
+        # telemetry is that of a queue pair's links, which must be the same for all of its packets (MeasuredLinks)
+        and (
+            "telemetry" not in settings.congestion_control.signals
+            or not (settings.routing.reorders or settings.entropy.act or not settings.faults.never_change)
+        )
         and settings.faults.only_repeat
         and settings.queue_pairs == "pair"
         and not settings.load_balancing.remembers
@@ -162,6 +167,7 @@ class Recurrence:
         drains = [int(lp.world.nvlink.domain.drain_ps.max()) for lp in sim.lps if lp.domains]
         self._forgotten_ps = max(2 * int(const.tie_pause_ps), *drains, 0)
         self._longest_window_ps = max(self._forgotten_ps, int(sim.graph.link_delay_ps.max()))
+        self._measured = MeasuredLinks(sim)
         self._watch()
 
     def _npus(self, lp: LogicalProcess) -> Int64:
@@ -284,6 +290,11 @@ class Recurrence:
                 approximate += times
                 kept.append(lp.replay.records())  # so that their addresses stay theirs
             high.append(last)  # rows to compare next time
+        measured = self._measured.words_since(moment_ps)
+        if measured is None:
+            return None
+        key += map(_hash, measured)
+        shape += map(_hash, measured)
         lows = [low.copy() for low in self._low]
         return Moment(moment_ps, tuple(key), tuple(shape), np.concatenate(approximate), lows, high, kept)
 
@@ -386,6 +397,7 @@ class Recurrence:
         repeated = following.periods
         shift_ps = repeated * noted.length_ps  # by this much all times grow
         team, rows_by = self._team, 0
+        missing_bytes = self._measured.missing_bytes()
         for i, lp in enumerate(self._sim.lps):
             net, steps = lp.world.net, noted.steps[i]
             begin = noted.begin
@@ -414,6 +426,7 @@ class Recurrence:
                 repeated * following.of_slot,
             )  # fmt: skip
             rows_by += repeated * int(steps.sum())
+        self._measured.go_forward(shift_ps, missing_bytes)
         self._records.count_periods(noted.reuse, repeated, self._hops_now() - self._hops)
         team.state.soonest_ps += shift_ps
         team.state.looked_ps += shift_ps

@@ -286,9 +286,11 @@ def words_at_rest(
     has_rule = net.hooks.balancing != 0 or net.hooks.detour != 0
     chooses = has_rule and (moment_ps - nodes["last_choice_ps"] <= forgotten_ps).any()
     chosen: list[NDArray[np.integer[Any]]] = []
-    which, states = _controlled(world, control)
+    which, states = controlled(world, control)
     if net.hooks.paths != 0:
-        chooses |= bool((world.qps.penalty < 0).any())  # a path is out of use, and waits for its next probe
+        penalty = world.qps.penalty
+        # a path is out of use, and waits for its next probe
+        chooses |= bool(((penalty < 0) & (penalty != s.PATH_DENIED)).any())
         remembering, chosen = _path_words(world, paths, moment_ps, forgotten_ps)
         which = np.intersect1d(which, remembering)  # others start anew with their next packet
     # the lists of a pacer that still grants credit are not in the state
@@ -350,7 +352,7 @@ def _path_words(
     return recent, found + [each.reshape(len(world.qps.paths), -1)[recent].reshape(-1) for each in used]
 
 
-def _controlled(world: s.World, control: type[Row]) -> tuple[Int64, Any]:
+def controlled(world: s.World, control: type[Row]) -> tuple[Int64, Any]:
     """Return the queue pairs that congestion control handles, and all of its rows as rows of the algorithm."""
     pairs = _plain(world.qps.qp)[: int(world.net.ctl.queue_pairs)]
     return np.flatnonzero(pairs["controlled"]), _plain(world.qps.cc).view(control.dtype).view(np.ndarray)
@@ -365,6 +367,8 @@ def _control_words(rows: Any, una: Int64, control: type[Row], moment_ps: int, ol
     for name, word in control.declared.items():
         if name in CongestionState.declared and word.kind is not WordKind.FLOAT and name != "window_packets":
             continue  # words of messages, which are over; `next_send_ps` has its own `rest`
+        if word.kind is WordKind.TELEMETRY:
+            continue  # pdes/reuse/measured_links.py compares it with what its links have sent since
         values = np.ascontiguousarray(rows[name]).view(np.int64)
         if word.kind is WordKind.TIME:
             # other times of the past matter as they are: an algorithm makes up for its timers later
@@ -419,7 +423,7 @@ def go_forward(
                 of_rule[name][of_rule[name] > 0] += shift_ps  # 0 means none
     if world.net.hooks.congestion_control == 0:
         return
-    which, states = _controlled(world, control)
+    which, states = controlled(world, control)
     for name, word in control.declared.items():
         if name not in CongestionState.declared and word.kind is WordKind.TIME:
             values = states[name]

@@ -38,7 +38,7 @@ from nadi.pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_
 from nadi.pdes.nic.counting import sum_messages
 from nadi.pdes.outcomes.outcome import LpResults, WorkerTimes
 from nadi.pdes.outcomes.stall import TOO_LATE_TEXT, failed_queue_pair
-from nadi.pdes.reuse_kernels import domains, periods, quiescent
+from nadi.pdes.reuse_kernels import domains, path_links, periods, quiescent
 from nadi.pdes.workers import team as tm
 from nadi.pdes.workers.batches import MessageBatches, Words, no_batches
 from nadi.pdes.workers.team import Team, found_team, team_in, team_words
@@ -233,6 +233,7 @@ def compile_kernels(layout: Layout | None = None, settings: Settings | None = No
             compile_for(periods.repeat_rows, 0, 0, 0, words, words, words, words, words, words)
             compile_for(periods.go_forward, 0, 0, words, words, words, words, words)
             compile_for(periods.count_messages_again, 0, words, words, words)
+            compile_for(path_links.links_towards, 0, words, words, words, words)
     compile_for(rehash, words, words, words, words)
     for function in hooks_of(layout, settings).values() if layout is not None and settings is not None else ():
         hook_address(function)

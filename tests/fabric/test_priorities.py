@@ -133,6 +133,9 @@ def of_run(folder, **network):
         ({"train": 5, "*": 2}, (5, 2)),
         ({"serve/all": 6, "serve": 5}, (0, 6)),
         ({"all": 4, "train": 1}, (1, 4)),
+        ({"all-to-all": 3, "all-gather": 2}, (3, 3)),
+        ({"all-to-all": 3, "all": 2, "train": 1}, (1, 2)),
+        ({"serve/all-to-all": 5, "all-to-all": 3, "*": 1}, (3, 5)),
     ],
 )
 def test_traffic_has_the_class_of_its_most_specific_name(classes, expected, tmp_path):
@@ -141,6 +144,24 @@ def test_traffic_has_the_class_of_its_most_specific_name(classes, expected, tmp_
     of_groups = found.settings.group_classes
     assert tuple({int(each) for each in of_groups[groups == job]} for job in (0, 1)) == tuple({n} for n in expected)
     assert set(expected) <= set(found.settings.data_classes)
+
+
+def test_kinds_of_one_group_have_one_class(tmp_path):
+    """A queue pair keeps its class, and carries all collectives of its group."""
+    kinds = et.CollectiveCommType.ALL_REDUCE, et.CollectiveCommType.ALL_GATHER
+    nodes = [et.coll_node(number, "c", kind, 1 << 14) for number, kind in enumerate(kinds, 1)]
+    et.write_trace(tmp_path / "both.et", et.metadata(), nodes)
+
+    def classes_of(**classes):
+        found = sections(tmp_path, classes={key.replace("_", "-"): number for key, number in classes.items()})
+        found["workload"] = {"traces": str(tmp_path / "both.et")}
+        return set(simulate(load_config(None, sections=found)).settings.group_classes.tolist())
+
+    assert classes_of(all_reduce=3, all_gather=3) == classes_of(all_reduce=1, all=3) == {3}
+    with pytest.raises(ConfigError) as error:
+        classes_of(all_reduce=3)
+    expected = 'found 0 of all-gather and 3 of all-reduce in the group "all"; expected one class of a group'
+    assert str(error.value) == f"[network] classes: {expected}"
 
 
 @pytest.mark.parametrize(

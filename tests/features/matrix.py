@@ -84,8 +84,6 @@ class Matrix:
             if outcome.startswith(REFUSED):
                 self._learn(run, outcome)
                 continue
-            if outcome:
-                self.defects.append((run, outcome))
             for tried in itertools.combinations(run.items(), 2):
                 self._left.pop(frozenset(tried), None)
 
@@ -140,8 +138,12 @@ class Matrix:
         return [items[i] for i in self._random.permutation(len(items))]
 
     def _try(self, run, outcome_of=None):
+        """Return the outcome of a run, also of one that only reduces a refusal; what is wrong is a defect of either."""
         self.runs += 1
-        return (outcome_of or self.outcome_of)(run)
+        outcome = (outcome_of or self.outcome_of)(run)
+        if outcome and not outcome.startswith(REFUSED):
+            self.defects.append((run, outcome))
+        return outcome
 
     def _learn(self, run, reason):
         """Reduce a refused run to fewer choices that are refused together for the same reason."""

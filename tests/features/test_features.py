@@ -10,7 +10,7 @@ from tests.budgets import FRESH
 from tests.features.matrix import PLAIN, REFUSED, Matrix
 from tests.features.restarting import run_and_restart, run_whole
 from tests.features.running import described, is_valid, outcome, sections, warm_up, write_traces
-from tests.features.values import ALWAYS, FACTORS, OPTICAL, SECTIONS, choices, keys_with_values
+from tests.features.values import ALWAYS, COLLECTIVE, FABRIC, FACTORS, OPTICAL, SECTIONS, choices, keys_with_values
 from tests.samples import some
 
 RUNS = some(20, 40)
@@ -108,7 +108,22 @@ def test_all_pairs_are_tried_that_are_not_refused(seed):
     assert len(found) >= pairs - matrix.refused
     assert all(what == "crash" for _, what in matrix.defects)
     assert matrix.defects
-    assert matrix.runs < pairs / 25  # a run tries many new pairs at once
+    # each pair of the two largest factors needs a run of its own, and all other pairs fit into these for the most part
+    assert matrix.runs < 2 * len(ALWAYS[COLLECTIVE]) * len(ALWAYS[FABRIC])
+
+
+def test_a_run_that_reduces_a_refusal_may_be_a_defect():
+    """A stall without the choice that is refused is one: the run with both is refused first."""
+    refused, stalls = {"system.splits": 0}, {"network.mtu": 0}
+
+    def answer(run):
+        if refused.items() <= run.items():
+            return f"{REFUSED}: splits" if stalls.items() <= run.items() else ""
+        return "exit code 1: nothing is left to happen" if stalls.items() <= run.items() else ""
+
+    matrix = Matrix(lambda _run: True, answer)
+    matrix._learn(PLAIN | refused | stalls, f"{REFUSED}: splits")
+    assert {what for _, what in matrix.defects} == {"exit code 1: nothing is left to happen"}
 
 
 BEGINNING = """

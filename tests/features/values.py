@@ -75,7 +75,7 @@ _VALUES = {
         "pfc_rising_classes": [2],
         "class_weights": [[3, 1], [1, 2, 0]],
         "p2p_class": [1],
-        "classes": [{"p2p": 1, "*": 0}, {"all": 1}],
+        "classes": [{"p2p": 1, "*": 0}, {"all": 1}, dict.fromkeys(KINDS, 1)],
         "virtual_lanes": [2, 8],
         "lane_buffer": ["9KiB"],
         "credit_unit": ["32B"],

@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 from nadi.configuration.optical import OpticalSection
 from nadi.errors import ConfigError
 from nadi.launching.progress import NoProgress
-from nadi.pdes import RunError, Settings
-from nadi.pdes.construction.settings import NO_FAULTS, SharedBuffer
+from nadi.pdes import RunError, Settings, SharedBuffer
+from nadi.pdes.construction.faults import NO_FAULTS
 from nadi.pdes.fidelity import fidelity
 from nadi.simulation.assembly.workload_phases import phases_of
 from nadi.simulation.closed_forms.costs import CollectiveCosts

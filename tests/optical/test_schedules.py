@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from nadi.pdes import LinkFault
 from nadi.pdes.construction.circuits import Circuit, Circuits
-from nadi.pdes.construction.settings import Faults
+from nadi.pdes.construction.faults import Faults
 from nadi.pdes.fidelity import fidelity
 from nadi.workload import pairs_program
 from tests.budgets import bounded

@@ -9,10 +9,14 @@ from hypothesis import assume, given, strategies as st, target
 
 import nadi
 from nadi.pdes import Faults, LinkFault, NpuFault, build_world, run
+from nadi.pdes.core import packet
+from nadi.pdes.core.state import TELEMETRY_CLASS_SHIFT
 from nadi.pdes.network.balancing import balancing
+from nadi.pdes.nic.congestion.hpcc import HpccState
 from nadi.pdes.parallel import Layout, Processes, StoppedError, run_divided
 from nadi.pdes.reuse import recurrence
 from nadi.pdes.reuse_kernels.periods import Period, continuation, marks
+from nadi.pdes.reuse_kernels.quiescent import controlled
 from nadi.pdes.wire import entropy
 from nadi.topologies import build
 from nadi.workload import ComputeModel, build_program
@@ -36,7 +40,7 @@ def last_of(traces, npus):
     return {npu: (len(traces.nodes[npu]) - 1,) if traces.nodes[npu] else () for npu in npus}
 
 
-def pipeline(turns=TURNS, odd_turn=None, size=300_000, tag_by_turn=True, domain="a"):
+def pipeline(turns=TURNS, odd_turn=None, size=300_000, tag_by_turn=True, domain="a", micros=30):
     """Stages 0 to 7 and 8 to 15: work, a collective inside each host, and messages to the other host and back."""
     traces = Traces(16)
     for turn in range(turns):
@@ -45,7 +49,7 @@ def pipeline(turns=TURNS, odd_turn=None, size=300_000, tag_by_turn=True, domain=
                 if first or turn:
                     traces.receive(npu + other - first, npu, size, tag=2 * turn * tag_by_turn + (first == 0),
                                    deps=last_of(traces, [npu])[npu])  # fmt: skip
-                traces.compute(npu, 30 + (turn == odd_turn and npu == 3), deps=last_of(traces, [npu])[npu])
+                traces.compute(npu, micros + (turn == odd_turn and npu == 3), deps=last_of(traces, [npu])[npu])
             if domain:
                 traces.collective(GROUPS[group], 0, 3 << 20, group=group, deps=last_of(traces, GROUPS[group]))
             for npu in range(first, first + 8):
@@ -73,7 +77,7 @@ def test_micro_batches_of_a_pipeline(tag_by_turn):
 
 DROPPING = SHARED | {"buffer": "300kB", "pfc": False}
 TRIMMING = DROPPING | {"trimming": True, "delivery": "rud"}
-# Buffers, marks, rates and windows belong to the state, but for telemetry, which names times and bytes since the begin.
+# Buffers, marks, rates and windows belong to the state, and telemetry with its times and bytes since the moment.
 CONTROLLED = {
     "shared buffers": (SHARED, 15),
     "credits": ({"switch": "credits", "virtual_lanes": 2, "p2p_class": 1, "lane_buffer": "20kB"}, 15),
@@ -83,7 +87,7 @@ CONTROLLED = {
     "drops": (DROPPING, 15),
     "receiver credits": (TRIMMING | {"receiver_credits": True, "oversubscription": 2.0, "ack_every": "16KiB"}, 10),
     "sleek": (DROPPING | {"delivery": "rud", "sleek": True}, 10),
-    "hpcc": (SHARED | {"congestion_control": "hpcc"}, 0),
+    "hpcc": (SHARED | {"congestion_control": "hpcc"}, 4),  # of three micro-batches: additive steps go by 2 of 6
 }
 
 
@@ -92,6 +96,51 @@ def test_micro_batches_with_buffers_and_congestion_control(name):
     network, periods = CONTROLLED[name]
     found = both(*program_of(pipeline(24)), settings_with(**network))
     assert periods <= found.reuse["repeated_periods"] <= 24 * (periods > 0)
+
+
+HPCC = SHARED | {"congestion_control": "hpcc"}
+SMALL_WINDOWS = HPCC | {"congestion": {"eta": 0.3}}  # windows settle below their maximum, and so depend on telemetry
+
+
+def with_telemetry(graph, program, chosen, owner=None):
+    """Return the results of a run with HPCC, and what its queue pairs know at the end, by their ends."""
+    sim, known = build_world(graph, program, chosen, owner), {}
+    results = run(sim, threads=len(sim.lps))
+    for lp in sim.lps:
+        _, rows = controlled(lp.world, HpccState)
+        for qp, row in zip(lp.world.qps.qp[: int(lp.world.net.ctl.queue_pairs)], rows, strict=False):
+            ends = int(lp.part.nodes[qp.npu]), packet.destination(int(qp.w1)), int(qp.connection)
+            if qp.controlled:
+                known[ends] = [row[name].tolist() for name in ("wc_bytes", "u", "inc_stage", "hops", "last")]
+    return results, known
+
+
+def both_with_telemetry(graph, program, chosen, owner=None):
+    """Return the results with reuse; they and the telemetry that queue pairs keep are those of the run without."""
+    wanted, known_to_others = with_telemetry(graph, program, chosen)
+    found, known = with_telemetry(graph, program, replace(chosen, reuse=True), owner)
+    assert set(differing(outcome(found), outcome(wanted))) <= IGNORED
+    assert known == known_to_others
+    return found
+
+
+def test_telemetry_across_its_wrapped_times():
+    """Times in telemetry wrap after 70 s: those of queue pairs are 8 s old when they are used again."""
+    found = both_with_telemetry(*program_of(pipeline(56, micros=4_000_000, domain="")), settings_with(**SMALL_WINDOWS))
+    assert found.reuse["repeated_periods"] >= 4
+    assert found.finish_time_ps > 2 << TELEMETRY_CLASS_SHIFT
+
+
+@pytest.mark.parametrize(("rule", "periods"), [("ecmp", 2), ("adaptive", 0)])
+def test_telemetry_of_links_of_several_lps(rule, periods):
+    """Switches and NPUs are in LPs of their own, so telemetry is of other LPs' links; only ECMP has one path."""
+    graph, program = on_leaves(pipeline(24, domain=""), "leaf-spine:npus=16,hosts_per_leaf=1,spines=2")
+    chosen = replace(settings_with(**HPCC, load_balancing=rule), nvlink_framing=False)
+    owner = np.where(graph.node_kind == 0, np.arange(graph.nodes) // 8, 2)
+    for lps in (None, owner):
+        found = both_with_telemetry(graph, program, chosen, lps)
+        assert found.reuse["repeated_periods"] >= periods
+        assert found.reuse["repeated_periods"] == 0 or periods
 
 
 PLANES = "multi-plane:npus=16,planes=8,nics_per_leaf=4,gpus_per_host=8,spines=4"
@@ -116,6 +165,14 @@ MRC = {
 def test_micro_batches_on_planes(network):
     """Turns of paths, penalties, windows and delays begin anew after a pause, so each micro-batch is like the first."""
     found = both(*on_leaves(pipeline(24), PLANES), settings_with(**MRC | network))
+    assert 15 <= found.reuse["repeated_periods"] <= 24
+
+
+@pytest.mark.parametrize("denied", ["plane 2", "path 5"])
+def test_micro_batches_with_denied_paths(denied):
+    """The paths left are uneven, so that messages of one stage end at different times: a tick joins these."""
+    chosen = settings_with(**MRC, denied_paths=[denied])
+    found = both(*on_leaves(pipeline(24), PLANES), replace(chosen, tick_ps=1_000_000))
     assert 15 <= found.reuse["repeated_periods"] <= 24
 
 
@@ -324,6 +381,8 @@ NETWORKS = [
     MARKING | {"congestion_control": "dcqcn"},
     SHARED | {"buffer": "400kB"},
     {"congestion_control": "swift"},
+    HPCC,
+    HPCC | {"buffer": "60kB", "pfc": False, "trimming": True, "load_balancing": "ecmp"},
     SHARED | {"buffer": "60kB", "pfc": False, "trimming": True, "congestion_control": "nscc"},
     MARKING | {"buffer": "60kB", "pfc": False},
     {"switch": "credits", "lane_buffer": "20kB"},

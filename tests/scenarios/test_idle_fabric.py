@@ -161,6 +161,16 @@ def test_a_share_by_hand(shares):
     assert plans_ps(graph, 1, [[senders], [receivers]], size) == expected_ps
 
 
+def test_senders_share_copies_where_switches_choose_among_many_cables(monkeypatch):
+    """Routers choose between two cables here, each of which is there three times: senders share four links of six."""
+    graph, widest = built("twisted-torus:sizes=2x4"), []
+    for most in (511, 5):
+        monkeypatch.setattr(played_module, "MAX_SET", most)
+        fabric = played_module.idle_fabric(graph, Settings(), list(range(8)), list(itertools.permutations(range(8), 2)))
+        widest.append(int(np.diff(fabric.graph.routing.set_ptr).max()))
+    assert widest == [6, 4]
+
+
 def test_waits_of_lanes_and_launch_are_played():
     """One message from 0 to 1, by hand: launch, then the lane's latency, then a packet over two links."""
     lanes = [[Lane(latency_ps=7000).step(send_to=1)], [Lane().step(receive_from=0)]]

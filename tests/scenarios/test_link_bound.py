@@ -75,6 +75,7 @@ def test_nor_do_messages_that_go_whole(fabric, resolution_ps):
         ("switch:npus=8,rate=100Gbps,delay=100ns", "all-to-all", 1 << 24),
         ("ring:npus=5,rate=300Gbps,delay=100ns", "all-reduce", 1 << 25),
         ("rail-optimised:npus=8", "all-to-all", 1 << 27),
+        ("torus:sizes=2x5,rate=100Gbps,delay=100ns", "all-to-all", 1 << 24),  # two slices of five beside the others
         ("leaf-spine:npus=8,hosts_per_leaf=4,spines=1,rate=100Gbps,delay=100ns", "all-to-all", 1 << 24),
     ],
 )

@@ -214,6 +214,6 @@ def _quantity(source: Mapping[str, Any], key: str, label: str) -> tuple[str, flo
         return "", 0.0
     unit = str(found["choice"])
     try:
-        return unit, float(found.get(unit) or "none")
+        return unit, float(found.get(unit, "none"))
     except (TypeError, ValueError):
         raise TopologyError.at(label, f"{key} of {unit[:40]} {str(found.get(unit))[:40]!r}", "a number") from None

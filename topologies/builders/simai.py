@@ -168,7 +168,7 @@ def _switch_numbers(lines: Sequence[str], label: str, nodes: int, nvswitches: in
             f"{label}: line 2: {len(numbers)} different switches of {len(words)} entries; "
             f"expected {expected} numbers below {nodes}, {nvswitches} NVSwitches and {switches} switches of the header"
         )
-    return np.array(numbers, np.int64)
+    return np.array([*sorted(map(int, words[:nvswitches])), *sorted(map(int, words[nvswitches:]))], np.int64)
 
 
 def _cable(line: str, label: str, nodes: int) -> tuple[int, int, int, int]:

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from nadi import pdes
 from nadi.configuration.machine import FaultSection
 from nadi.errors import ConfigError
-from nadi.inputs.arrays import Mask
+from nadi.inputs.arrays import Int64, Mask
 from nadi.partition import TrafficWeights
 from nadi.pdes import parallel
 from nadi.topologies import SWITCH, Graph, Routing
 from nadi.topologies.endpoints import added_to_switches, with_aggregators, with_aggregators_of
 from nadi.workload import Exchange, Program, alone
+from nadi.workload.kinds import KINDS
 from nadi.workload.node_kinds import NOOP, SEND
 from nadi.workload.program import divided, extended, joined, switches_of
 
@@ -149,9 +150,10 @@ def with_classes(
 ) -> pdes.Settings:
     """Return settings under which traffic has the data classes of its names.
 
-    The most specific name counts: a group or p2p of a job, the job, a group or p2p of all jobs, "*".
+    The most specific name counts: a group, p2p or kind of collective of a job, the job, a group, p2p or kind of all
+    jobs, "*".
 
-    Raises ConfigError: a name is unknown.
+    Raises ConfigError: a name is unknown, or kinds of collectives of one group have several classes.
 
     Args:
         settings: The engine's settings of the run (`pdes.Settings`).
@@ -163,7 +165,9 @@ def with_classes(
         return settings
     groups, jobs = [name or ALL_NPUS for name in program.group_names], program.jobs
     names = () if jobs is None else jobs.names
-    known = dict.fromkeys([POINT_TO_POINT, ALL_NPUS, *PLAN_GROUPS, *itertools.chain(*exchange(groups)), ALL_ELSE])
+    known = dict.fromkeys(
+        [POINT_TO_POINT, ALL_NPUS, *PLAN_GROUPS, *itertools.chain(*exchange(groups)), *KINDS, ALL_ELSE]
+    )
     known |= dict.fromkeys([*names, *(f"{job}/{name}" for job in names for name in known)])
     unknown = next((name for name in classes if name not in known), None)
     if unknown is not None:
@@ -171,32 +175,58 @@ def with_classes(
         raise ConfigError(f'[network] classes: found "{unknown}"; expected some of {expected}')
     others = {POINT_TO_POINT: settings.p2p_class}
 
-    def class_of(job: int, name: str) -> int:
-        own = (f"{names[job]}/{name}", names[job]) if 0 <= job < len(names) else ()
-        return next((classes[place] for place in (*own, name, ALL_ELSE) if place in classes), others.get(name, 0))
+    def class_of(job: int, name: str, kind: str = "") -> int:
+        own = (f"{names[job]}/{name}", f"{names[job]}/{kind}", names[job]) if 0 <= job < len(names) else ()
+        return next((classes[place] for place in (*own, name, kind, ALL_ELSE) if place in classes), others.get(name, 0))
 
     of_groups = [0] * len(groups) if jobs is None else jobs.of_groups().tolist()
     of_npus = [0] * program.npus if jobs is None else jobs.of_npus().tolist()
     each = {job: class_of(job, POINT_TO_POINT) for job in set(of_npus)}
+    kinds = [list(itertools.compress(KINDS, own)) or [""] for own in _kinds_of_groups(program)]
+    found = [
+        {class_of(job, name, kind): kind for kind in own}
+        for job, name, own in zip(of_groups, groups, kinds, strict=True)
+    ]
+    # a queue pair has one class, and that of a group carries all its collectives
+    several = next(((name, own) for name, own in zip(groups, found, strict=True) if len(own) > 1), None)
+    for name, own in filter(None, exchange(several)):
+        listed = " and ".join(f"{number} of {kind}" for number, kind in sorted(own.items()))
+        raise ConfigError(f'[network] classes: found {listed} in the group "{name}"; expected one class of a group')
     return replace(
         settings,
-        group_classes=np.array([class_of(job, name) for job, name in zip(of_groups, groups, strict=True)]),
+        group_classes=np.array([next(iter(own)) for own in found], np.int64),
         p2p_classes=np.array([each[job] for job in of_npus]),
         named_classes=tuple(sorted({*classes.values(), settings.p2p_class, classes.get(ALL_ELSE, 0)})),
     )
 
 
+def _slots_of_traces(program: Program) -> tuple[Int64, Int64]:
+    """Return the slot of its trace that each slot of an NPU is, and that of each row's group, among all traces."""
+    npu = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
+    of_npus = program.trace_slot_ptr[program.trace_of_npu[npu]] + np.arange(len(npu)) - program.slot_ptr[npu]
+    trace = np.repeat(np.arange(len(program.trace_ptr) - 1), np.diff(program.trace_ptr))
+    return of_npus, program.trace_slot_ptr[trace] + program.node_group
+
+
+def _kinds_of_groups(program: Program) -> Mask:
+    """Return bool[groups, KINDS], the kinds of collectives that each group of a program has."""
+    of_npus, of_rows = _slots_of_traces(program)
+    collectives = np.flatnonzero(program.node_collective >= 0)
+    of_traces = np.zeros((int(program.trace_slot_ptr[-1]), len(KINDS)), bool)
+    of_traces[of_rows[collectives], program.node_collective[collectives]] = True
+    found = np.zeros((len(program.group_names), len(KINDS)), bool)
+    np.logical_or.at(found, program.slot_group, of_traces[of_npus])
+    return found
+
+
 def of_packets(program: Program, flow_groups: Mask) -> Program:
     """Return a program without the messages that are flows; flow_groups as in pdes.Settings."""
+    of_npus, of_rows = _slots_of_traces(program)
     # each slot of a trace, with a group of one of its NPUs
-    slots = np.diff(program.slot_ptr)
-    npu = np.repeat(np.arange(program.npus), slots)
-    entry = program.trace_slot_ptr[program.trace_of_npu[npu]] + np.arange(len(npu)) - program.slot_ptr[npu]
     is_flow = np.zeros(int(program.trace_slot_ptr[-1]) + 1, bool)
-    is_flow[entry] = flow_groups[program.slot_group]
-    trace = np.repeat(np.arange(len(program.trace_ptr) - 1), np.diff(program.trace_ptr))
+    is_flow[of_npus] = flow_groups[program.slot_group]
     # the last entry is False and answers for rows that are no collectives (-1)
-    own = is_flow[np.where(program.node_schedule >= 0, program.trace_slot_ptr[trace] + program.node_group, -1)]
+    own = is_flow[np.where(program.node_schedule >= 0, of_rows, -1)]
     return program._replace(
         node_schedule=np.where(own, -1, program.node_schedule).astype(np.int32),
         node_kind=np.where((program.node_kind == SEND) & flow_groups[-1], NOOP, program.node_kind).astype(np.int8),

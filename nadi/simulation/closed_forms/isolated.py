@@ -277,11 +277,14 @@ def with_flows(settings: pdes.Settings) -> pdes.Settings:
     return replace(settings, fidelity=replace(settings.fidelity, model=flow.model, own=flow.own))
 
 
-def _copy(graph: Graph, nodes: Int64, links: Int64, senders: Int64, receivers: Int64) -> Graph:
+def _copy(
+    graph: Graph, nodes: Int64, links: Int64, senders: Int64, receivers: Int64, max_copies: int = MAX_SET
+) -> Graph:
     """Return the graph of some nodes, with links between switches as often as it takes for each sender to have its own.
 
     `nodes`: int64[k], NPUs, then switches.
     `links`, `senders`, `receivers`: int64[n], links of all routes, and who uses them; senders by their NPU in the copy.
+    `max_copies`: maximum number of copies of a link, above which senders share them.
     """
     end, other = graph.link_src[::2], graph.link_dst[::2]  # of each cable
     number = np.full(graph.nodes, -1)
@@ -294,12 +297,17 @@ def _copy(graph: Graph, nodes: Int64, links: Int64, senders: Int64, receivers: I
     # int64[links], different receivers of each link: behind one of a single receiver, messages wait anyway
     has_receivers = np.bincount(np.unique(np.stack([links, receivers]), axis=1)[0], minlength=graph.links)
     shared = np.flatnonzero(~at_npu[links >> 1] & (has_receivers[links] > 1))
-    copies = _copies(links[shared], senders[shared])
+    copies = min(_copies(links[shared], senders[shared]), max_copies)
     cables = np.concatenate([kept, np.tile(np.unique(links[shared] >> 1), copies - 1)])
     own = (2 * cables[:, None] + np.arange(2)).reshape(-1)
     src, dst = (number[ends[own]].astype(np.int32) for ends in (graph.link_src, graph.link_dst))
     npus = nodes[nodes < graph.npus]
     order = None if graph.link_order is None else graph.link_order[own]
+    routing = build_table_routing(len(npus), len(nodes), src, dst, graph.group[nodes], order)
+    # where switches choose among several cables, each of them is there `copies` times
+    widest = int(np.diff(routing.set_ptr).max(initial=0))
+    if widest > MAX_SET:
+        return _copy(graph, nodes, links, senders, receivers, copies * MAX_SET // widest)
     return replace(
         graph,
         link_order=order,
@@ -316,7 +324,7 @@ def _copy(graph: Graph, nodes: Int64, links: Int64, senders: Int64, receivers: I
         host=graph.host[npus],
         pod=graph.pod[nodes],
         group=graph.group[nodes],
-        routing=build_table_routing(len(npus), len(nodes), src, dst, graph.group[nodes], order),
+        routing=routing,
         switch_names=tuple(graph.node_name(node) for node in nodes[len(npus) :].tolist()),
     )
 

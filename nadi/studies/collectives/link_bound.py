@@ -2,7 +2,7 @@
 
 Hashes and queues choose among equal links, so the bound counts bytes that must cross a set of links whatever the
 choice: the links out of or into one NPU by the port that it must take, or out of or into a leaf with its NPUs, a
-server, or a pod. A set of links of rates r needs at least bytes / sum(r).
+server, a pod, or half of the pods. A set of links of rates r needs at least bytes / sum(r).
 
 Data packets include their headers. Acknowledgements travel in the other direction, except those of the last window of
 each queue pair, because the run may end before they are sent. On NVLink 128 bytes take 160, and an acknowledgement
@@ -91,7 +91,10 @@ def _load(graph: Graph, program: Program, sent: Traffic, settings: Settings) -> 
 
 
 def _node_labels(graph: Graph) -> list[Int64]:
-    """Return int64[nodes] arrays; nodes with equal labels form a set (NPU, host, pod, leaf); _OUTSIDE = no set."""
+    """Return int64[nodes] arrays; nodes with equal labels form a set (NPU, host, pod, half of the pods, leaf).
+
+    Nodes in no set have the label _OUTSIDE.
+    """
     own = np.arange(graph.nodes)
     labels = [np.where(own < graph.npus, own, _OUTSIDE)]
     host = np.full(graph.nodes, _OUTSIDE, np.int64)
@@ -103,7 +106,10 @@ def _node_labels(graph: Graph) -> list[Int64]:
     np.minimum.at(first_host, switch, of_host)
     np.maximum.at(last_host, switch, of_host)
     host[graph.npus :] = np.where(first_host == last_host, last_host, _OUTSIDE)[graph.npus :]
-    labels += [host, graph.pod.astype(np.int64)]
+    pod = graph.pod.astype(np.int64)
+    # half of the slices of a torus have as many links to the others as one slice, and more traffic
+    half = np.where(pod >= 0, 2 * pod // (pod.max(initial=0) + 1), _OUTSIDE)
+    labels += [host, pod, half]
     leaves = graph.routing.leaves(graph)
     return labels if leaves is None else [*labels, leaves]
 

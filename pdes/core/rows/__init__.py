@@ -43,6 +43,7 @@ class WordKind(Enum):
     RATIO = "dimensionless, in units that the meaning names"
     FLOAT = "float64 in the unit that the meaning names"
     PACKED = "several fields, packed and unpacked by name, none of which is a number of one LP"
+    TELEMETRY = "times, bytes and queues of links, as in `Telemetry.met`, of as many hops as the word `hops` says"
     PACKED_LOCAL = "several fields, of which some are numbers of this LP, which pdes/checkpoint moves by name"
     PACKET_WORD = "word 2 of a packet, which names a sending queue pair; word 1 of the row (`w1`) has its NPU"
     WAITER = "trace row of an NPU, or REF_INSTANCE | active collective, which waits, -1 nobody (`Message`)"

@@ -71,7 +71,7 @@ class HpccState(CongestionState, words=32):
     inc_stage = word("count", "additive steps since the last multiplicative one")
     last_update_seq = word("sequence", "next packet to send when W^c was last set")
     hops = word("count", "hops of L, 0 = nothing is known")
-    last = word("packed", "L, telemetry of the last acknowledgement: as Telemetry.met", many=2 * MAX_TELEMETRY_HOPS)
+    last = word("telemetry", "L, telemetry of the last acknowledgement: as Telemetry.met", many=2 * MAX_TELEMETRY_HOPS)
 
 
 own = seen_as(HpccState)

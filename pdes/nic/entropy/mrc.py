@@ -15,6 +15,7 @@ from nadi.pdes.core.rows import word
 from nadi.pdes.core.rows.network import PairPaths
 from nadi.pdes.core.state import (
     PATH_CHOOSE,
+    PATH_DENIED,
     PATH_DROPPED,
     PATH_FORGET,
     PATH_GOOD,
@@ -34,7 +35,6 @@ PROBES = True
 PROBE_PS = 2_000_000_000  # time-out of a probe: 2 ms, the example of mrc_ctl.h
 SUCCESSES = 1  # probes in a row after which a path is good again: their number is not published
 MIN_ACTIVE = 4  # at least paths / 4 stay in use: the example of ev_min_active in mrc_ctl.h
-DENIED = -128
 SKIP, GOOD, BAD = 1, 0, -1  # states of a path in `Qps.penalty`; BAD - n: n probes in a row have come back
 
 
@@ -62,7 +62,7 @@ def deny(net, qps, pair):
         spine = value % const.planes * MAX_SPINES + (value >> PORT_BITS) % const.uplinks
         of_path = MAX_PLANES * MAX_SPINES + path
         if (const.denied[spine >> 5] >> (spine & 31) | const.denied[of_path >> 5] >> (of_path & 31)) & 1 == 1:
-            qps.penalty[pair * const.paths + path] = DENIED
+            qps.penalty[pair * const.paths + path] = PATH_DENIED
             own.denied_paths += 1
 
 
@@ -108,7 +108,7 @@ def next_probe(net, qps, pair, now_ps):
     path = own.probed
     for _ in range(net.const.paths):
         path = (path + 1) & (net.const.paths - 1)
-        if DENIED < qps.penalty[pair * net.const.paths + path] <= BAD:
+        if PATH_DENIED < qps.penalty[pair * net.const.paths + path] <= BAD:
             break
     own.probed = path
     return np.int64(path)
