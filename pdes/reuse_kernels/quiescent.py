@@ -191,7 +191,10 @@ def write_starts(world, node, slots, low, moment_ps, words, at):
             return np.int64(NOT_QUIESCENT)
         waits = nvlink.start_row[slot] >= 0
         words[at] = nvlink.start_row[slot] - low if waits else -1
-        words[at + 1] = nvlink.start_ps[slot] - moment_ps + APPROXIMATE if waits else 0
+        since_ps = nvlink.start_ps[slot] - moment_ps
+        if is_aggregator and nvlink.started[world.plans.slot_group[slot]] == 0:
+            since_ps = max(since_ps, 0)  # it sends nothing before a member does, however long it waits
+        words[at + 1] = since_ps + APPROXIMATE if waits else 0
         words[at + 2] = nvlink.end_ps[slot] - moment_ps + APPROXIMATE if nvlink.end_ps[slot] >= 0 else s.INF
         if is_aggregator:  # its collectives that go by packets, of which none is left to start
             if nvlink.start_order[slot] > world.rows.slot_next[slot]:

@@ -73,7 +73,7 @@ def test_all_arrives_by_another_way(spec, rule, part, until, switch):
     whole = outcome(graph, rule, faults, switch)
     lost = whole.counters["lost_packets"]
     assert lost > 0
-    divided = outcome(graph, rule, faults, switch, lps=3)
-    assert divided.digest == whole.digest
+    if detours.detours(rule).publish is None:  # a rule that reads other switches has one logical process
+        assert outcome(graph, rule, faults, switch, lps=3).digest == whole.digest
     # what was lost was under way before the routes changed: more traffic loses no more
     assert outcome(graph, rule, faults, switch, size_bytes=600_000).counters["lost_packets"] == lost

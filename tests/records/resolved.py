@@ -24,7 +24,7 @@ def resolved(begin):
     """
     decided = {}
 
-    def packets(graph, program, settings, _progress, workers, owner, expected, _checkpoints):
+    def packets(graph, program, settings, _progress, workers, owner, expected, _checkpoints=None):
         parts = {"nodes": [graph.nodes] if owner is None else plain(np.bincount(owner)), "owner": plain(owner)}
         if settings.fidelity.model.has_packets:
             parts["window_ps"] = pdes.parallel.Layout(graph, settings, owner).lookahead_ps
