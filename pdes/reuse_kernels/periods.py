@@ -52,13 +52,36 @@ def continuation(program: Program, period: Period) -> Continuation:
     for npu in busy.tolist():
         # a send is alike only if its receive is, too, which is in another trace
         ends[npu] = min(ends[npu], _sends_alike(program, period, npu, int(ends[npu])))
-    of_group[program.slot_group] = of_slot
+    npu_of_slot = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
+    is_busy = period.steps[npu_of_slot] > 0
+    of_group[program.slot_group[is_busy]] = of_slot[is_busy]
     # NPUs of one group must have advanced by as many of its collectives, or they are not in the same place of a period
-    if not len(busy) or np.any(of_group[program.slot_group] != of_slot):
+    behind = np.flatnonzero(of_group[program.slot_group] != of_slot)
+    if not len(busy) or is_busy[behind].any() or _take_part(program, period, npu_of_slot, behind):
         return Continuation(0, of_slot, of_group)
     # `touched` is the row up to which this period reaches: rows up to there must be alike in each period that follows
     periods = (ends[busy] - period.touched[busy]) // period.steps[busy] + 1
     return Continuation(max(0, int(periods.min())), of_slot, of_group)
+
+
+def _take_part(program: Program, period: Period, npu_of_slot: Int64, idle: Int64) -> bool:
+    """Return whether collectives of a period have NPUs that do nothing in it, by their slots `idle`, as members.
+
+    A switch that sums for a group is no member of those of its collectives that leave it out.
+    """
+    for slot in idle.tolist():
+        group = int(program.slot_group[slot])
+        members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
+        place = int(np.flatnonzero(members == npu_of_slot[slot])[0])
+        for other in np.flatnonzero((program.slot_group == group) & (period.steps[npu_of_slot] > 0)).tolist():
+            npu = int(npu_of_slot[other])
+            begin = int(program.trace_ptr[program.trace_of_npu[npu]] + period.first[npu])
+            rows = slice(begin, begin + int(period.steps[npu]))
+            is_own = program.node_group[rows] == other - program.slot_ptr[npu]
+            own = program.node_schedule[rows][is_own & (program.node_kind[rows] == KIND_COLLECTIVE)]
+            if (program.schedules.members[own] > place).any():
+                return True
+    return False
 
 
 def _first(differs: Array, default: int) -> int:

@@ -185,6 +185,15 @@ global_batch = 1024
 """
 
 
+LARGE = """layers = 16
+hidden = 8192
+heads = 64
+vocab = 512
+sequence = 512
+global_batch = 1024
+"""
+
+
 @pytest.mark.full
 def test_a_step_on_planes(tmp_path):
     """Messages between stages come beside all-reduces over NVLink, now and then in the same picosecond."""
@@ -203,6 +212,23 @@ def test_a_step_on_planes(tmp_path):
         digests.add(run.summary["digest"])
         assert engine.get("reuse") or run.summary["reuse"]["repeated_periods"] > 0
     assert len(digests) == 1
+
+
+def test_switches_that_sum_only_at_the_end(tmp_path):
+    """With sequence parallelism NVSwitches sum once, after the micro-batches: what they wait for does not matter."""
+    (tmp_path / "model.toml").write_text(LARGE, "utf-8")
+    runs = [
+        nadi.simulate(
+            topology={"spec": "dgx-h100:npus=16"},
+            workload={"model": str(tmp_path / "model.toml"), "plan": "tp8,pp2,mb1,gb24,sp"},
+            system={"tick": "1us"},
+            compute={"gpu": "h100"},
+            engine=engine,
+        )
+        for engine in ({}, {"workers": 2}, {"reuse": "off"})
+    ]
+    assert len({run.summary["digest"] for run in runs}) == 1
+    assert [run.summary["reuse"]["repeated_periods"] for run in runs[:2]] == [19, 19]
 
 
 def oversubscribed(**network):
