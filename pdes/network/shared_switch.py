@@ -371,6 +371,13 @@ def take_data(net, node, link, ingress, leaves, now_ps, record, word1, word2, wo
 
 
 @outline
+def take_rising(net, node, link, ingress, now_ps, record, word1, word2, word3):
+    """Handle a data packet whose class may rise at this switch, as `take_data`."""
+    leaves = np.int64(lane_credits.next_lane(net, ingress, word1, net.record[record].w1))
+    take_data(net, node, link, ingress, leaves, now_ps, record, word1, word2, word3)
+
+
+@outline
 def take_pause(net, node, record, word2, now_ps):
     """Handle at now_ps a pause frame in `record`, with its word2, from the other end of a link of `node` of `net`."""
     link = np.int64(port_queues.paused_link(net, record))
@@ -417,10 +424,11 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
             send_or_enqueue(net, node, link, queue, now_ps, word1, word2, word3)
         else:
             ingress = np.int64(net.facing[came_over(net, inbox, key & 0xFFFF)])
-            leaves = np.int64(packet.data_class(word1))
             if rises:
-                leaves = np.int64(lane_credits.next_lane(net, ingress, word1, arrival.w1))
-            take_data(net, node, link, ingress, leaves, now_ps, at, word1, word2, word3)
+                take_rising(net, node, link, ingress, now_ps, at, word1, word2, word3)
+            else:  # the same class twice, which costs nothing once compiled
+                klass = packet.data_class(word1)
+                take_data(net, node, link, ingress, klass, now_ps, at, word1, word2, word3)
     bring_up(net, node, end_ps)
 
 
