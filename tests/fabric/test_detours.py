@@ -16,6 +16,7 @@ from nadi.simulation.network_settings import circular_waits
 from nadi.topologies import build
 from nadi.topologies.routing import route
 from tests.budgets import bounded
+from tests.fabric.cases import largest_headrooms
 from tests.fabric.scenarios import buffer_of, messages, program
 
 SPEC = "dragonfly:p=2,a=4,h=2,rate=100Gbps,switch_latency=100ns"  # 9 groups of 8 NPUs and 8 global cables
@@ -152,7 +153,7 @@ def test_random_loads_never_stall(spec, rule, data):
     sent = data.draw(st.lists(st.tuples(npu, npu, sizes), min_size=graph.npus, max_size=4 * graph.npus))
     src, dst, size = np.array([each for each in sent if each[0] != each[1]] or [(0, 1, 500)]).T
     rules = CreditSwitch(virtual_lanes=lanes, lane_buffer_bytes=data.draw(st.sampled_from([4288, 9000])))
-    lossless = data.draw(st.sampled_from([{"credits": rules}, {"switch": pausing(lanes)}]))
+    lossless = data.draw(st.sampled_from([{"credits": rules}, {"switch": pausing(graph, lanes)}]))
     found = results(graph, messages(src, dst, size), rule, seed=data.draw(st.integers(0, 99)), **lossless)
     assert found.counters["dropped_packets"] == 0
 
@@ -189,9 +190,9 @@ def test_too_few_lanes_are_refused_and_would_stop_the_run():
     assert results(graph, adversarial(graph, 1 << 18), "minimal", credits=two).counters["dropped_packets"] == 0
 
 
-def pausing(classes, free_bytes=40_000):
-    """Switches that pause, whose 11 ports have headroom of 11,950 bytes for each class."""
-    size_bytes = 11 * 12_000 * classes + free_bytes
+def pausing(graph, classes, free_bytes=40_000):
+    """Switches that pause, with headroom for each class at each port."""
+    size_bytes = classes * largest_headrooms(graph, 4288) + free_bytes
     return pdes.SharedBuffer(size_bytes, ecn=False, pfc_resume_offset_bytes=0, pfc_rising_classes=classes)
 
 
@@ -200,8 +201,8 @@ def test_classes_that_rise_break_circles_of_pauses(rule, needed):
     graph = build(SPEC)
     sent = adversarial(graph, 1 << 18)
     with pytest.raises(pdes.RunError, match="nothing is left to happen"):
-        results(graph, sent, rule, switch=pausing(1))
-    chosen = {"switch": pausing(needed)}
+        results(graph, sent, rule, switch=pausing(graph, 1))
+    chosen = {"switch": pausing(graph, needed)}
     whole = results(graph, sent, rule, **chosen)
     assert whole.counters["dropped_packets"] == 0
     assert whole.counters["pause_frames"] > 1000
@@ -213,7 +214,7 @@ def test_too_few_rising_classes_are_refused():
     graph, valiant = build(SPEC), detours.detours("valiant")
 
     def waits(classes, **settings):
-        return circular_waits(graph, pdes.Settings(switch=pausing(classes), routing=valiant, **settings))
+        return circular_waits(graph, pdes.Settings(switch=pausing(graph, classes), routing=valiant, **settings))
 
     with pytest.raises(ConfigError, match=r"pfc_rising_classes: with 2, .* in a circle: .*; expected 3 or more$"):
         waits(2)
@@ -239,7 +240,7 @@ def test_routes_around_faults_are_searched_for_circles():
     tree = build("leaf-spine:leaves=4,hosts_per_leaf=2,spines=2")
     up = frozenset(route(tree, 0, 7)[1:2])
     faults = pdes.Faults(routings={up: tree.routing.without(tree, up)})
-    assert circular_waits(tree, pdes.Settings(switch=pausing(1), faults=faults)) == []
+    assert circular_waits(tree, pdes.Settings(switch=pausing(tree, 1), faults=faults)) == []
 
 
 def test_what_cannot_take_detours_is_refused():
