@@ -104,9 +104,13 @@ class Cluster(NamedTuple):
 
     def wait(self, job: str, timeout: float = 180) -> None:
         """Until all tasks of a job are over."""
-        over = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"}
-        done = self.until(lambda: bool(states := self.states(job)) and states <= over, timeout)
+        done = self.until(lambda: self.over(job), timeout)
         assert done, f"job {job} is not over after {timeout} s: {self.run('scontrol', 'show', 'job', job).stdout}"
+
+    def over(self, job: str) -> bool:
+        """Whether all tasks of a job are over; one that is queued again is "REQUEUED" for a moment."""
+        states = self.states(job)
+        return bool(states) and states <= {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"}
 
     def states(self, job: str) -> set[str]:
         listed = self.run("squeue", "--noheader", "--states=all", "--array", "--format=%T", "--jobs", job)

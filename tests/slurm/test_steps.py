@@ -163,7 +163,7 @@ def restarts(slurm, job):
 def until_over(slurm, job):
     """Wait for a job; the two minutes that SLURM leaves between two starts are cut short."""
     end = time.monotonic() + ENDS_S
-    while slurm.states(job) & {"PENDING", "RUNNING", "COMPLETING"}:
+    while not slurm.over(job):
         assert time.monotonic() < end, slurm.run("scontrol", "show", "job", job).stdout
         if slurm.states(job) == {"PENDING"}:
             time.sleep(1.1)  # within the same second the node would take the new start for the old
