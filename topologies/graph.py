@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from nadi.inputs.arrays import Float64, Int8, Int32, Int64
 from nadi.inputs.errors import InputError
+from nadi.topologies.source_routes import SourceRoutes
 
 
 class TopologyError(InputError):
@@ -294,6 +295,7 @@ class Graph:
     bisection: tuple[int, bool] | None = None  # bits per second of one direction, and whether exact; None = not known
     link_order: Int8 | None = None  # int8[links], place in which paths take a link, as of its dimension; None = any
     warnings: tuple[str, ...] = ()  # sentences about what the file of the network has and a run does not use
+    source_routes: SourceRoutes | None = None  # paths of pairs, for runs with `routing = "source"`
 
     def node_name(self, node: int) -> str:
         """Return a name for messages and tables: "npu 3", "leaf 2".

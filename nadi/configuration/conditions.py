@@ -89,7 +89,7 @@ def _repeats_selectively(run: EffectContext) -> bool:
     given = network.selective_repeat
     if given == "auto" and network.delivery != "auto":
         return network.delivery == "rud"
-    several_paths = network.routing != "minimal" or network.entropy != wire.entropy.FIXED.name
+    several_paths = wire.detours.known(network.routing).reorders or network.entropy != wire.entropy.FIXED.name
     overtakes = several_paths or _balancing(network).reorders
     return overtakes if given == "auto" else bool(given)
 
@@ -144,6 +144,7 @@ WEIGHTED = Condition('a discipline other than "strict"', lambda run: run.network
 CONTROL = Condition("congestion_control", lambda run: run.network.congestion_control != "none")
 NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
 RECEIVER_CREDITS = Condition("receiver_credits = true", lambda run: run.network.receiver_credits)
+LISTED = Condition('routing = "source"', lambda run: wire.detours.known(run.network.routing).by_source)
 FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
 GRADES = Condition('load_balancing = "grades"', lambda run: run.network.load_balancing == "grades")
 SPREAD = Condition('an entropy other than "fixed"', lambda run: run.network.entropy != wire.entropy.FIXED.name)

@@ -253,7 +253,7 @@ def _is_window_too_large(keys: Mapping[str, Any]) -> bool:
         packets = parse_bytes(keys.get("window")) / parse_bytes(keys.get("mtu", given_default("mtu")))
         overtakes = balancing.balancing(keys.get("load_balancing", "ecmp")).reorders
         overtakes = overtakes or keys.get("entropy", wire.entropy.FIXED.name) != wire.entropy.FIXED.name
-        overtakes |= keys.get("routing", "minimal") != "minimal"
+        overtakes |= wire.detours.known(keys.get("routing", "minimal")).reorders
     except (ValueError, TypeError, ZeroDivisionError, RunError):
         return False
     return packets > SELECTIVE_PACKETS and (overtakes or keys.get("selective_repeat") is True)

@@ -280,6 +280,9 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         "load_balancing"
     )
     routing: Annotated[str, values.ROUTING] = _engine("routing")
+    source_routes: Annotated[values.FilePath | None, values.FILE, needs(when.LISTED)] = Field(
+        None, description='file of the paths of pairs of NPUs that `routing = "source"` takes'
+    )
     flowlet_gap: Annotated[values.Time, needs(when.FLOWLETS)] = _engine("flowlet_gap")
     grade_thresholds: Annotated[values.Thresholds, needs(when.GRADES)] = _engine("grade_thresholds")
     entropy: Annotated[str, values.ENTROPY] = _engine("entropy")
@@ -367,7 +370,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     @model_validator(mode="after")
     def _either_switches_or_senders_choose(self) -> Self:
         """Refuse detours beside entropies of senders: switches would overwrite what the sender must learn about."""
-        if self.routing != "minimal" and self.entropy != wire.entropy.FIXED.name:
+        if wire.detours.known(self.routing).reorders and self.entropy != wire.entropy.FIXED.name:
             raise ValueError(f'routing = "{self.routing}" with entropy = "{self.entropy}"; expected one of them')
         return self
 
@@ -449,7 +452,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     @property
     def several_workers(self) -> bool:
         """Whether threads, processes and ranks may share a run."""
-        return self.model.several_workers and not self.flows and not wire.detours.reads_others(self.routing)
+        return self.model.several_workers and not self.flows and not wire.detours.known(self.routing).publish
 
 
 def _has_shared_tiers(tiers: object) -> bool:

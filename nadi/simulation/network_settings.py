@@ -244,8 +244,8 @@ def circular_waits(graph: Graph, settings: pdes.Settings) -> list[str]:
         return []
 
     def circle(lanes: int, routing: Routing = graph.routing, down: Collection[int] = ()) -> list[int] | None:
-        routed, is_detoured = replace(graph, routing=routing), rule.route is not None
-        return deadlock.dependency_cycle(routed, detours=is_detoured, changes=rule.changes, classes=lanes, down=down)
+        routed = replace(graph, routing=routing, source_routes=graph.source_routes if rule.by_source else None)
+        return deadlock.dependency_cycle(routed, detours=rule.reorders, changes=rule.changes, classes=lanes, down=down)
 
     # those of collectives come before those of point-to-point messages
     first = settings.p2p_class
@@ -331,6 +331,11 @@ def _check_routing(graph: Graph, settings: pdes.Settings) -> None:
         raise ConfigError(
             f"[network] routing: {settings.routing.name} on {graph.name}, which is routed by dimensions; "
             "expected minimal, or a fabric of switches"
+        )
+    if settings.routing.by_source and graph.source_routes is None:
+        raise ConfigError(
+            f"[network] routing: {settings.routing.name} on {graph.name}, which has no source routes; expected "
+            "source_routes = FILE"
         )
 
 

@@ -274,6 +274,8 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
         raise ImpossibleRunError(f"routing {settings.routing.name} reads all switches; expected one LP, not {lps}")
     if settings.routing.route and graph.routing.dimensions:
         raise ImpossibleRunError(f"routing {settings.routing.name} on a fabric that is routed by dimensions")
+    if settings.routing.by_source and graph.source_routes is None:
+        raise ImpossibleRunError(f"routing {settings.routing.name} on a fabric without source routes")
     tags = program.node_tag[program.node_kind == KIND_SEND]
     if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
         raise ImpossibleRunError(f"tag {tags.max()} of a send: at most {MAX_TAG - 1} is possible with rendezvous")

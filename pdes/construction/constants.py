@@ -157,6 +157,7 @@ def _set_denied(const: Record, graph: Graph, settings: Settings) -> None:
     is_nic = is_nic_link(graph)
     ports = np.bincount(graph.link_src[is_nic], minlength=1)
     const.planes = max(1, ports.max()) if settings.spreads_ports else 1
+    const.turned_ports = max(1, ports.max()) if settings.nic_ports in {"one", "all"} else 1
     up = np.isin(graph.link_src, graph.link_dst[is_nic]) & (graph.link_dst >= graph.npus)
     const.uplinks = max(1, np.bincount(graph.link_src[up], minlength=1).max())
     spines, paths = np.zeros((entropy.MAX_PLANES, entropy.MAX_SPINES), np.int64), np.zeros(s.MAX_PATHS, np.int64)

@@ -203,7 +203,9 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
     # while circuits are dark, paths may be longer
     routings: list[Any] = [graph.routing, *(settings.faults.routings.values() if settings.faults.circuits else ())]
     # a detour is two paths one after the other
-    hops = max(routing.longest_links() for routing in routings) * (2 if settings.routing.route else 1)
+    hops = max(routing.longest_links() for routing in routings) * (2 if settings.routing.reorders else 1)
+    if settings.routing.by_source and graph.source_routes:
+        hops = max(hops, graph.source_routes.longest_links)
     psb = s.PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.min()
     wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
     per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))

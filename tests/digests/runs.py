@@ -606,7 +606,7 @@ def runs():
         ),
         "strict classes": partial(switched, p2p_class=1, queue_samples=64, logged_pauses=50),
         "weighted classes": partial(switched, switch={"class_weights": (1, 3)}, p2p_class=1),
-        **{f"detours, {rule}": partial(detoured, rule) for rule in detours.names()},
+        **{f"detours, {rule}": partial(detoured, rule) for rule in detours.names() if rule != "source"},
         "detours, trimmed": partial(detoured, "valiant", switch=DROPPING | {"trimming": True}),
         "detours, classes that rise": partial(
             detoured, "valiant", switch={"pfc_rising_classes": 3, "buffer_bytes": 400_000, "pfc_alpha": 0.03}

@@ -358,7 +358,7 @@ class Simulator(plain.Simulator):
         if node not in self.switches:
             super().forward(node, came_over, packet)
         else:
-            link = self.links[self.next_link(node, packet.dst, packet.entropy)]
+            link = self.links[self.way(node, packet)]
             self.switches[node].take(packet, came_over, link)
         self.forwarded = None
 

@@ -17,8 +17,9 @@ CHOSEN_BY_THE_RUN = {
     ("system", "collectives"),
     *(("jobs", key) for key in ("name", "traces", "gpus", "model", "plan", "framework", "serving")),
     *(("jobs", key) for key in ("trace_set", "groups", "all_gather_size", "strict")),
+    ("network", "source_routes"),
 }
-"""Keys that COLLECTIVE gives, and those of what jobs are made of."""
+"""Keys that COLLECTIVE gives, those of what jobs are made of, and a file of paths of the fabric."""
 CONGESTION = "network.congestion"
 """Its values name the congestion control beside the parameters."""
 

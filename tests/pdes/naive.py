@@ -247,8 +247,7 @@ class Simulator:
             return self.ties[node].in_order(self.now, arrivals)
         ports = defaultdict(list)  # the ports of the switch do not depend on each other
         for arrival in arrivals:
-            packet = arrival[-1]
-            ports[self.next_link(node, packet.dst, packet.entropy)].append(arrival)
+            ports[self.way(node, arrival[-1])].append(arrival)
         return [each for port, some in ports.items() for each in self.port_ties[port].in_order(self.now, some)]
 
     @cache  # noqa: B019 - a test's simulator lives as long as the test
@@ -303,7 +302,7 @@ class Simulator:
             (self.on_ack if packet.is_ack else self.on_data)(self.npus[node], packet)
 
     def forward(self, node, came_over, packet):
-        link = self.links[self.next_link(node, packet.dst, packet.entropy)]
+        link = self.links[self.way(node, packet)]
         at = self.now + int(self.graph.node_latency_ps[node])
         start = max(at, link.busy_until)
         limit = 0 if self.graph.node_kind[node] == NVSWITCH else self.settings.queue_limit_bytes
@@ -333,6 +332,10 @@ class Simulator:
     def links_of(self, port_set):
         r = self.graph.routing
         return r.set_link[r.set_ptr[port_set] : r.set_ptr[port_set + 1]].tolist()
+
+    def way(self, node, packet):
+        """The link by which a packet leaves a switch."""
+        return self.next_link(node, packet.dst, packet.entropy)
 
     def next_link(self, node, dst, entropy):
         to = node, dst, entropy

@@ -206,6 +206,7 @@ class Constants(
     port_rule = word("code", "choice of one port of several for a queue pair: place in PORT_RULES")
     denies = word("flag", "senders may not use some planes, spines or paths")
     planes = word("count", "ports of a NIC over which packets spread")
+    turned_ports = word("count", "ports of an NPU to switches that take turns by the entropy")
     uplinks = word("count", "links of a leaf to other switches")
     denied = word("flags", "denied spines: 256 bits per plane, 32 a word; then 256 of denied paths", many=72)
 
