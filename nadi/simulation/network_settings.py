@@ -12,6 +12,7 @@ from nadi import pdes
 from nadi.configuration import MAX_TELEMETRY_BUFFER_BYTES, MAX_WINDOW_PACKETS
 from nadi.configuration.sections import NetworkSection, SystemSection, TierSection
 from nadi.errors import ConfigError
+from nadi.inputs import plug_ins
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, format_bytes, format_rate, format_time
 from nadi.pdes import SharedBuffer, balancing, congestion, disciplines, wire
 from nadi.topologies import Graph, Routing, deadlock
@@ -54,7 +55,7 @@ def network_settings(
     """
     model, name = network.model, network.congestion_control
     tiers = [
-        wire.TierSwitch(word, tier.cut_through, **tier.engine_settings(SharedBuffer))
+        wire.TierSwitch(word, tier.cut_through, _own_balancing(word, network), **tier.engine_settings(SharedBuffer))
         for word, tier in (network.tiers or {}).items()
     ]
     keywords = (system or SystemSection()).engine_settings(pdes.Settings) | network.engine_settings(pdes.Settings)
@@ -76,7 +77,7 @@ def network_settings(
     }
     with _naming("denied_paths"):
         is_of_spine = any(spine >= 0 for _, spine, _ in wire.entropy.denied_of(network.denied_paths or ()))
-    if is_of_spine and network.load_balancing != "entropy":
+    if is_of_spine and "entropy" not in network.balancings:
         raise ConfigError('[network] denied_paths: names spines; expected load_balancing = "entropy"')
     if network.nic_ports == "all" and network.switch == "credits":
         raise ConfigError('[network] nic_ports: found "all" with switch = "credits"; expected "one"')
@@ -192,6 +193,24 @@ def load_balancing(name: str, selective_repeat: str | bool) -> balancing.Balanci
         rule = balancing.balancing(name)
     _check_order(f"load_balancing = {rule.name!r}", selective_repeat, reorders=rule.reorders)
     return rule
+
+
+def _own_balancing(word: str, network: NetworkSection) -> balancing.Balancing | None:
+    """Return the load-balancing rule of a tier, by the word of its switches; None = that of all switches."""
+    name = (network.tiers or {})[word].load_balancing
+    if name is None or not network.model.has_packets:
+        return None
+    if plug_ins.is_file(balancing.KIND, name):
+        raise ConfigError(
+            f"[network] tiers.{word}: found load_balancing = {name!r}; expected a name, as files are for all switches"
+        )
+    if len(network.balancings) > balancing.MAX_RULES:
+        found = f"{len(network.balancings)} rules of load_balancing, {', '.join(network.balancings)}"
+        raise ConfigError(f"[network] tiers: found {found}; expected at most {balancing.MAX_RULES}")
+    try:
+        return load_balancing(name, _repeats_selectively(network))
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("[network] ", f"[network] tiers.{word}: ", 1)) from None
 
 
 def entropy_rule(name: str, selective_repeat: str | bool) -> wire.entropy.EntropyRule:

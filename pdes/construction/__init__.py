@@ -29,6 +29,7 @@ from nadi.pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, L
 from nadi.pdes.fidelity import Fidelity
 from nadi.pdes.messages.paths import capacities
 from nadi.pdes.messages.rates import LINK_FLOWS_PER_HOP
+from nadi.pdes.network.balancing import MAX_RULES
 from nadi.pdes.network.batch import BUCKETS
 from nadi.pdes.network.framing import is_ample
 from nadi.pdes.nic.pacing import control_of, has_shares
@@ -267,6 +268,10 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
     if settings.overtakes and not (settings.selective_repeat or settings.fidelity.hooks.act):
         raise ImpossibleRunError(
             f"load balancing {settings.load_balancing.name} lets packets overtake; it needs selective repeat"
+        )
+    if len(settings.balancings) > MAX_RULES:
+        raise ImpossibleRunError(
+            f"{len(settings.balancings)} rules of load balancing: at most {MAX_RULES} are possible"
         )
     if settings.routing.reorders and not settings.selective_repeat:
         raise ImpossibleRunError(f"routing {settings.routing.name} lets packets overtake; it needs selective repeat")

@@ -102,7 +102,7 @@ def lossless_bits(settings: Settings) -> int:
 def _set_tiers(pool: Rows, graph: Graph, part: "Part", settings: Settings) -> None:
     """Set what the switches of a tier have in common, in the rows `pool` of an LP's nodes."""
     switch = settings.switch or SharedBuffer()
-    of_node = {key: at_tiers(graph, settings, key)[part.nodes] for key in TierSwitch._fields[2:]}
+    of_node = {key: at_tiers(graph, settings, key)[part.nodes] for key in TierSwitch._fields[3:]}
     pool.pfc[:] = of_node["pfc"].astype(bool) * lossless_bits(settings)
     pool.trim[:] = of_node["trimming"]
     pool.alpha_1024ths[:] = np.round(1024 * of_node["pfc_alpha"].astype(np.float64))

@@ -91,16 +91,18 @@ def routing_tables(
     cells, link = _cells(graph, part)
     salt, first_link = salt_of(settings.seed, part.nodes), part.out_ptr[:-1]
     # one word per node: latency, whether it has a choice, whether it cuts through
-    forward = (
-        fabric.latency_ps[part.nodes] << 2
-        | routing.choosing_nodes(graph.nodes)[part.nodes] << 1
-        | fabric.cut[part.nodes]
-    )
+    chooses = routing.choosing_nodes(graph.nodes)[part.nodes]
+    rules = settings.balancings
+    if len(rules) > 1 and not settings.entropy.act:
+        chooses = chooses * np.array([rule.pick is not None for rule in rules])[fabric.rule[part.nodes]]
+    forward = fabric.latency_ps[part.nodes] << 2 | chooses << 1 | fabric.cut[part.nodes]
     node = rows_of(Forwarding, len(part.nodes), salt=salt, first_link=first_link, forward=forward)
     fields = {"link": link, "node": node}
-    if settings.load_balancing.has_flowlets:
+    if len(rules) > 1:
+        fields["rule"] = fabric.rule[part.nodes]
+    if any(rule.has_flowlets for rule in rules):
         fields["flowlet"] = np.zeros(len(node) * s.FLOWLETS * 2)
-    if settings.load_balancing.by_host:
+    if any(rule.by_host for rule in rules):
         fields["host"] = graph.host
     if routing.dimensions == 0:
         fields |= _by_table(graph, part, cells, node[: len(part.nodes)])

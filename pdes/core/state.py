@@ -118,19 +118,18 @@ NEED_SAMPLES = 10
 class Routes(NamedTuple):
     """Routing state. A cell is a port set: links << 22 | first; with one link, `first` is that link itself."""
 
-    # Links in cells and sets are numbered from the node's first outgoing link.
-
     node: Annotated[np.recarray, network.Forwarding, BUILT]  # rows: how a node forwards
     cell: Annotated[Int32, BUILT]  # table mode: stretches of rows; dimension mode: sets
     attach: Annotated[Int32, BUILT]  # [npus * homes] cell from a home to the NPU
     home: Annotated[Int32, BUILT]  # [npus * homes] column, -1 none
-    link: Annotated[Int32, BUILT]  # members of the sets that have several
+    link: Annotated[Int32, BUILT]  # members of the sets that have several, from the node's first outgoing link on
     hops: Annotated[Int8, BUILT]  # table mode, several homes: switches to the home, [rows x homes]
     hop_row: Annotated[Int64, BUILT]  # [nodes and what `via` needs beyond] offset of the node's row in `hops`
     hop_column: Annotated[Int32, BUILT]  # likewise: home column of a switch, -1 none
     # two words of a rule of load balancing by hash of flow or by destination
     flowlet: Annotated[Int64, RowsOf.NODE, Each(2 * FLOWLETS)]
     host: Annotated[Int32, BUILT]  # [npus of the fabric] its host
+    rule: Annotated[Int8, BUILT]  # [nodes] load balancing of the node's tier, where tiers differ
     # [ports] table mode, NPUs of several ports: entry of `hop_row` of the switch at the other end
     via: Annotated[Int32, BUILT]
     share: Annotated[Int32, BUILT]  # [ports] likewise: the port's share of its NPU's connections, `Graph.port_shares`

@@ -59,7 +59,7 @@ def may_recur(sim: Simulation) -> bool:
         )
         and settings.faults.only_repeat
         and settings.queue_pairs == "pair"
-        and not settings.load_balancing.remembers
+        and not any(rule.remembers for rule in settings.balancings)
         and not settings.routing.publish
         and settings.phases_per_dimension == 0
         and settings.collectives_in_flight == 0

@@ -626,6 +626,17 @@ def runs():
         "tiers with and without pauses": partial(
             switched, tiers=(TierSwitch("spine", pfc=False, buffer_bytes=40_000, trimming=True),), **RESENT
         ),
+        "tiers that spray, hash and go by queues": partial(
+            switched,
+            workload.collective_program("all-to-all", 16, 100_000),
+            spec="fat-tree:k=4,rate=100Gbps,delay=500ns",
+            tiers=(
+                TierSwitch("leaf", load_balancing=pdes.balancing.balancing("grades")),
+                TierSwitch("spine", load_balancing=pdes.balancing.balancing("spray")),
+            ),
+            **RESENT,
+            **UNORDERED,
+        ),
         "credits, four lanes": partial(switched, credits=LANES, p2p_class=2, queue_samples=16),
         "credits, link down": partial(faulty, "uplink", 3, 9, credits=LANES),
         "headroom too small": partial(switched, switch={"pfc_headroom_bytes": 600, "buffer_bytes": 30_000}, **RESENT),

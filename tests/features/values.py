@@ -64,6 +64,8 @@ _VALUES = {
             {"leaf": {"latency": "300ns"}},
             {"leaf": {"pfc": False, "trimming": True, "trim_threshold": "20KB", "trim_share": 0.5}},
             {"leaf": {"cut_through": True}},
+            {"leaf": {"load_balancing": "spray"}},
+            {"leaf": {"load_balancing": "grades"}, "spine": {"load_balancing": "flowlet"}},
         ],
         "ecn_last_hop": [False],
         "trimming": [True],
