@@ -6,7 +6,7 @@ from pathlib import Path
 from nadi.errors import ConfigError
 from nadi.inputs.documents import quoted, read_toml
 from nadi.simulation.assembly import NodeNames
-from nadi.topologies import Graph, Step, with_source_routes
+from nadi.topologies import Graph, with_source_routes
 
 _EXPECTED = 'pairs and lists of paths, as "npu 0 -> npu 9" = ["leaf 0 -> spine 1 -> leaf 3"]'
 _CABLE = re.compile(r"(.+\S) +cable +([0-9]{1,9})")
@@ -24,7 +24,7 @@ def with_listed_paths(graph: Graph, path: Path | None) -> Graph:
     if path is None:
         return graph
     names = NodeNames(graph)
-    paths: dict[tuple[int, int], list[list[Step]]] = {}
+    paths: dict[tuple[int, int], list[list[int | tuple[int, int]]]] = {}
     for pair, listed in read_toml(path, _EXPECTED, ConfigError, "toml").items():
         where = f"{path}: {pair}"
         if not isinstance(listed, list) or not listed or not all(isinstance(text, str) for text in listed):
@@ -39,7 +39,7 @@ def with_listed_paths(graph: Graph, path: Path | None) -> Graph:
     return with_source_routes(graph, paths, path)
 
 
-def _step(names: NodeNames, text: str) -> Step:
+def _step(names: NodeNames, text: str) -> int | tuple[int, int]:
     """Return a switch of a path, with the only cable to it if one is named; ValueError if there is no such switch."""
     match = _CABLE.fullmatch(text.strip())
     return (names.node(match[1]), int(match[2])) if match else names.node(text)
