@@ -42,8 +42,8 @@ class SourceRoutes:
             links: Numbers of the links that are down.
         """
         up = ~np.isin(self.set_link, list(links))
-        left = np.bincount(np.repeat(np.arange(len(self.set_ptr) - 1), np.diff(self.set_ptr))[up], minlength=1)
-        left = np.pad(left, (0, len(self.set_ptr) - 1 - len(left)))
+        sets = len(self.set_ptr) - 1
+        left = np.bincount(np.repeat(np.arange(sets), np.diff(self.set_ptr))[up], minlength=sets)
         hops = np.diff(self.hop_ptr)
         path = np.repeat(np.arange(len(hops)), hops)
         is_left = np.bincount(path, left[self.hop_set] == 0, minlength=len(hops)) == 0

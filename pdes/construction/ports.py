@@ -138,7 +138,9 @@ def class_arrays(settings: Settings, part: "Part") -> dict[str, Any]:
     """
     of_npus = np.full(part.npus, settings.p2p_class)
     if settings.p2p_classes is not None:
-        of_npus = settings.p2p_classes[part.nodes[: part.npus]]
+        own = part.nodes[: part.npus]
+        known = own < len(settings.p2p_classes)  # aggregators, which come after the NPUs, send collectives alone
+        of_npus[known] = settings.p2p_classes[own[known]]
     groups = np.zeros(1) if settings.group_classes is None else settings.group_classes
     return {"group_class": aligned(groups, np.int8), "p2p_class": aligned(of_npus, np.int8)}
 

@@ -131,6 +131,14 @@ def test_random_paths_agree_with_a_walk_along_them(kind, data):
     assert same(results, pdes.run(divided)) == []
 
 
+def test_without_pairs_all_follow_the_tables():
+    graph = build("leaf-spine:leaves=2,hosts_per_leaf=2,spines=2,rate=100Gbps")
+    sent = messages([0, 1], [2, 3], 9000)
+    found = simulated(with_source_routes(graph, {}), sent)
+    by_tables = pdes.run(pdes.build_world(graph, program(4, sent), pdes.Settings()))
+    assert same(found, by_tables) == []
+
+
 def test_a_path_over_another_leaf_has_every_byte():
     path = ["leaf 0", "spine 2", "leaf 1", "spine 0", "leaf 3"]
     graph = listed(build(SPEC), {(1, 7): [", ".join(path)]})
