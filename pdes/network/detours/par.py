@@ -7,7 +7,6 @@ Interconnection Networks", ISCA 2009, section 3.3).
 
 from nadi.pdes.core.jit import hook
 from nadi.pdes.core.packet import destination, on_detour, source
-from nadi.pdes.core.state import world_at
 from nadi.pdes.network.detours.state import (
     any_column,
     go_on,
@@ -15,6 +14,7 @@ from nadi.pdes.network.detours.state import (
     is_of_npu,
     may_decide,
     near_column,
+    opened,
     prefers_minimal,
 )
 from nadi.pdes.network.lane_credits import raised
@@ -33,10 +33,7 @@ def route(world_address, node, record, now_ps):
         record: Record of the packet.
         now_ps: Current time in ps.
     """
-    world = world_at(world_address)
-    net, routes = world.net, world.routes
-    packet = net.record[record]
-    word1, word2 = packet.w1, packet.w2
+    net, routes, word1, word2 = opened(world_address, record)
     if word2 >= 0 and may_decide(net, routes, node, word1):
         if is_home_of(net, routes, node, source(word1)):
             column = any_column(net, routes, node, word1, now_ps)
@@ -47,5 +44,5 @@ def route(world_address, node, record, now_ps):
         if column >= 0 and not prefers_minimal(net, routes, node, word1, word2, column, now_ps):
             word2 = on_detour(word2, column)
             if not is_home_of(net, routes, node, source(word1)):
-                packet.w1 = raised(net, word1)
+                net.record[record].w1 = raised(net, word1)
     return go_on(net, routes, node, record, word1, word2)

@@ -13,7 +13,7 @@ import numpy as np
 
 from nadi.pdes.core.jit import hook, inline
 from nadi.pdes.core.packet import ENDS_MASK, destination, entropy
-from nadi.pdes.core.state import world_at
+from nadi.pdes.network.detours.state import opened
 from nadi.pdes.network.routing import switch_cell_to
 
 TITLE = "paths that [network] source_routes, or the fabric's builder, lists for pairs of NPUs"
@@ -57,8 +57,6 @@ def route(world_address, node, record, _now_ps):
         record: Record of the packet.
         _now_ps: Not used here.
     """
-    world = world_at(world_address)
-    net, routes = world.net, world.routes
-    word1, word2 = net.record[record].w1, net.record[record].w2
+    net, routes, word1, word2 = opened(world_address, record)
     cell = listed_cell(net, routes, node, word1, word2)
     return cell if cell >= 0 else np.int64(switch_cell_to(net, routes, node, destination(word1), word2))

@@ -16,6 +16,7 @@ import numpy as np
 from nadi.pdes.core.algorithms import mix2
 from nadi.pdes.core.jit import inline
 from nadi.pdes.core.packet import DIRECT, FLAG_ACK, destination, detour_column, flags, is_on_detour, source
+from nadi.pdes.core.state import world_at
 from nadi.pdes.network.balancing.adaptive import work_left
 from nadi.pdes.network.batch import count_choice
 from nadi.pdes.network.lane_credits import raised
@@ -24,6 +25,19 @@ from nadi.pdes.network.routing import cell_to, choose, switch_cell_to
 from nadi.pdes.network.shared_switch import bring_up_for
 
 SEED = 0xDE70  # keeps these draws apart from others of the same switch and count
+
+
+@inline
+def opened(world_address, record):
+    """Return nodes and links, routes, and words 1 and 2 of a packet, with which a rule begins.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        record: Record of the packet.
+    """
+    world = world_at(world_address)
+    packet = world.net.record[record]
+    return world.net, world.routes, packet.w1, packet.w2
 
 
 @inline

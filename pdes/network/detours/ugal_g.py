@@ -85,9 +85,7 @@ def route(world_address, node, record, now_ps):
         record: Record of the packet.
         now_ps: Current time in ps.
     """
-    world = state.world_at(world_address)
-    net, routes = world.net, world.routes
-    word1, word2 = net.record[record].w1, net.record[record].w2
+    net, routes, word1, word2 = detour.opened(world_address, record)
     is_first = detour.is_home_of(net, routes, node, packet.source(word1))
     if word2 >= 0 and is_first and detour.may_decide(net, routes, node, word1):
         column = detour.any_column(net, routes, node, word1, now_ps)

@@ -7,8 +7,7 @@ links further on is what full buffers hold back: queues without a limit tell it 
 
 from nadi.pdes.core.jit import hook
 from nadi.pdes.core.packet import on_detour, source
-from nadi.pdes.core.state import world_at
-from nadi.pdes.network.detours.state import any_column, go_on, is_home_of, may_decide, prefers_minimal
+from nadi.pdes.network.detours.state import any_column, go_on, is_home_of, may_decide, opened, prefers_minimal
 
 TITLE = "a detour where the shortest path's queue is longer, decided at the first switch"
 
@@ -23,10 +22,7 @@ def route(world_address, node, record, now_ps):
         record: Record of the packet.
         now_ps: Current time in ps.
     """
-    world = world_at(world_address)
-    net, routes = world.net, world.routes
-    packet = net.record[record]
-    word1, word2 = packet.w1, packet.w2
+    net, routes, word1, word2 = opened(world_address, record)
     is_first = is_home_of(net, routes, node, source(word1))
     if word2 >= 0 and is_first and may_decide(net, routes, node, word1):
         column = any_column(net, routes, node, word1, now_ps)

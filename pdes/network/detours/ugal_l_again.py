@@ -18,7 +18,6 @@ from nadi.pdes.core.packet import (
     on_detour,
     source,
 )
-from nadi.pdes.core.state import world_at
 from nadi.pdes.network.detours.state import (
     any_column,
     go_on,
@@ -28,6 +27,7 @@ from nadi.pdes.network.detours.state import (
     is_of_npu,
     may_decide,
     near_column,
+    opened,
     prefers_minimal,
 )
 from nadi.pdes.network.lane_credits import raised
@@ -46,10 +46,7 @@ def route(world_address, node, record, now_ps):
         record: Record of the packet.
         now_ps: Current time in ps.
     """
-    world = world_at(world_address)
-    net, routes = world.net, world.routes
-    packet = net.record[record]
-    word1, word2 = packet.w1, packet.w2
+    net, routes, word1, word2 = opened(world_address, record)
     is_open = word2 >= 0 or (is_on_detour(word2) and word2 & FINAL == 0 and not is_at_home(routes, node, word2))
     if is_open and may_decide(net, routes, node, word1):
         is_first = is_home_of(net, routes, node, source(word1))
@@ -64,5 +61,5 @@ def route(world_address, node, record, now_ps):
             elif not is_first and is_alone(routes, node):
                 word2 |= DECIDED | DIRECT
             if not (is_first or (is_minimal and was_minimal)):
-                packet.w1 = raised(net, word1)
+                net.record[record].w1 = raised(net, word1)
     return go_on(net, routes, node, record, word1, word2)

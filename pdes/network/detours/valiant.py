@@ -7,8 +7,7 @@ first switch decides.
 
 from nadi.pdes.core.jit import hook
 from nadi.pdes.core.packet import on_detour
-from nadi.pdes.core.state import world_at
-from nadi.pdes.network.detours.state import any_column, go_on, may_decide
+from nadi.pdes.network.detours.state import any_column, go_on, may_decide, opened
 
 TITLE = "every packet over a random group or switch"
 
@@ -23,10 +22,7 @@ def route(world_address, node, record, now_ps):
         record: Record of the packet.
         now_ps: Current time in ps.
     """
-    world = world_at(world_address)
-    net, routes = world.net, world.routes
-    packet = net.record[record]
-    word1, word2 = packet.w1, packet.w2
+    net, routes, word1, word2 = opened(world_address, record)
     if word2 >= 0 and may_decide(net, routes, node, word1):
         column = any_column(net, routes, node, word1, now_ps)
         if column >= 0:
