@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nadi import pdes
-from nadi.pdes import LinkFault, SharedBuffer
+from nadi.pdes import LinkFault, SharedBuffer, fidelity
 from nadi.pdes.core import ImpossibleRunError
 from nadi.pdes.network import detours
 from nadi.pdes.nic.entropy import entropy_rule
@@ -147,6 +147,19 @@ def test_a_path_over_another_leaf_has_every_byte():
         assert bytes_between(graph, results, *ends) == 16 * WIRE
     # acknowledgements are packets of the other pair, which has no paths
     assert results.links["tx_packets"].sum() == 16 * 6 + 16 * 4
+
+
+def test_acknowledgements_that_count_come_back_by_the_path_of_their_pair():
+    paths = {
+        (0, 6): ["leaf 0, spine 2, leaf 1, spine 0, leaf 3"],
+        (6, 0): ["leaf 3, spine 1, leaf 2, spine 2, leaf 0"],
+    }
+    model = fidelity.fidelity("packet", send_latency_ps=600_000, acknowledged=True)
+    for graph, links in ((build(f"{SPEC},delay=500ns"), 4), (listed(build(f"{SPEC},delay=500ns"), paths), 6)):
+        graph = graph if graph.source_routes else with_source_routes(graph, {})
+        results = simulated(graph, messages([0], [6], 4096), fidelity=model)
+        there, back = links * (WIRE * 80 + 500_000), links * (ACK * 80 + 500_000)
+        assert results.node_finish_ps.max() == 600_000 + there + back
 
 
 @pytest.mark.parametrize("rule", ["oblivious", "bitmap", "reps", "mixed", "mrc"])
