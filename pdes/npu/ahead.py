@@ -7,7 +7,7 @@ what the stage before has prefetched.
 import numpy as np
 
 from nadi.pdes.core import packet
-from nadi.pdes.core.algorithms import home
+from nadi.pdes.core.algorithms import find_row, home
 from nadi.pdes.core.jit import inline, prefetch
 from nadi.pdes.core.state import BLOCK_SHIFT, SELECTIVE_PACKETS
 from nadi.pdes.network.link import inbox_of
@@ -102,7 +102,8 @@ def prefetch_named(net, npus, qps, insts, node):
                     prefetch(insts.lane, lane, 0)
 
 
-WORD_OF_COUNTS = 4  # cache line of a row of `Selective` with its counts; before it are two of packets that have arrived
+LINE_OF_COUNTS = 4  # cache line of a row of `Selective` with its counts; the first two are bits of packets
+BITS_OF_LINE = 256  # packets in a line of bits, of which each word has 32
 
 
 @inline
@@ -125,19 +126,16 @@ def prefetch_arrival(net, qps, record):
         prefetch(qps.paths, pair, 1)
         prefetch(qps.sel_tx, pair, 0)
         prefetch(qps.sel_tx, pair, 1)
-        prefetch(qps.sel_tx, pair, WORD_OF_COUNTS)
+        prefetch(qps.sel_tx, pair, LINE_OF_COUNTS)
         expected, ahead = packet.sack_numbers(word2, 0)
         prefetch(qps.sent_at, pair * SELECTIVE_PACKETS + (expected + ahead & (SELECTIVE_PACKETS - 1)), 0)
     else:
-        receiver = home(qps.rxqp, packet.receiver_key(word1, word2))
-        prefetch(qps.rxqp, receiver, 0)
-        prefetch(qps.sel_rx, receiver, (word2 & (SELECTIVE_PACKETS - 1)) >> 8)
-        prefetch(qps.sel_rx, receiver, WORD_OF_COUNTS)
+        prefetch(qps.rxqp, home(qps.rxqp, packet.receiver_key(word1, word2)), 0)
 
 
 @inline
-def prefetch_path(net, qps, record):
-    """Prefetch the penalty of the path of an acknowledgement whose queue pair is prefetched.
+def prefetch_named_by(net, qps, record):
+    """Prefetch what the queue pair of a packet names, after `prefetch_arrival`: bits of its number, or of its path.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
@@ -149,6 +147,10 @@ def prefetch_path(net, qps, record):
         pair = packet.sender_pair(word2)
         path = path_of_entropy(net, qps.paths[pair], packet.entropy(word2))
         prefetch(qps.penalty, pair * net.const.paths + path, 0)
+    else:
+        receiver = find_row(qps.rxqp, packet.receiver_key(word1, word2))
+        prefetch(qps.sel_rx, receiver, (word2 & (SELECTIVE_PACKETS - 1)) // BITS_OF_LINE)
+        prefetch(qps.sel_rx, receiver, LINE_OF_COUNTS)
 
 
 @inline

@@ -21,7 +21,7 @@ from nadi.pdes.nic.several_ports import first_port
 from nadi.pdes.nic.timeouts import on_timeout
 from nadi.pdes.nic.transport import on_ack, on_data
 from nadi.pdes.npu.agenda import agenda_slot, begin_slot, take_due
-from nadi.pdes.npu.ahead import prefetch_arrival, prefetch_npus, prefetch_path
+from nadi.pdes.npu.ahead import prefetch_arrival, prefetch_named_by, prefetch_npus
 from nadi.pdes.npu.collective import advance, close_if_done, send_has_left
 from nadi.pdes.npu.delivery import apart, message_is_in
 from nadi.pdes.npu.endpoints import NOTICED, put_off
@@ -290,7 +290,7 @@ def prefetch_following(net, inbox, qps, packets_done):
     if packets_done + 2 < net.ctl.batch:
         prefetch_arrival(net, qps, np.int64(inbox.batch_pos[inbox.batch_key[packets_done + 2] & 0xFFFF]))
     if packets_done < net.ctl.batch:
-        prefetch_path(net, qps, np.int64(inbox.batch_pos[inbox.batch_key[packets_done] & 0xFFFF]))
+        prefetch_named_by(net, qps, np.int64(inbox.batch_pos[inbox.batch_key[packets_done] & 0xFFFF]))
 
 
 @inline
