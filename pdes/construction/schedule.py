@@ -164,17 +164,14 @@ def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
     shares = graph.port_shares[part.links[: part.out_ptr[part.npus]]]
     if _shares_leaves(graph):
         hops, own = _nvswitches_first(graph, entries, hops, own)
-    fields = {"hops": hops, "hop_row": hop_row, "hop_column": own, "via": via, "share": shares}
-    return fields | {"only_home": _only_homes(r.home, hops, switch)}
+    only = _only_homes(r.home, hops, switch)
+    return {"hops": hops, "hop_row": hop_row, "hop_column": own, "only_home": only, "via": via, "share": shares}
 
 
 def _only_homes(home: Int32, hops: Int8, is_switch: Array) -> Int32:
-    """Return int32[entries], the place among an NPU's homes of the only ones that each entry reaches, -1 = several places.
-
-    The planes of a fabric have one of each NPU's homes each, so that packets in a plane need not look at the others.
-    home: int32[NPUs, places], columns of the homes of each NPU. hops: int8[switches among the entries, columns].
-    is_switch: bool[entries].
-    """
+    """Return int32[entries], the place among an NPU's homes of the only ones that an entry reaches, -1 = several."""
+    # Planes have one of each NPU's homes each. home: int32[NPUs, places], columns. hops: int8[switches among the
+    # entries, columns]. is_switch: bool[entries].
     reached = np.zeros((len(hops), home.shape[1]), bool)
     for place in range(home.shape[1]):
         columns = np.unique(home[:, place])
@@ -261,7 +258,7 @@ ALWAYS_LOST = 1 << 32  # loss probability 1 in units of 2**-32
 TABLES = {
     "table_node": ("node",),
     "table64": ("hop_row",),
-    "table32": ("cell", "attach", "home", "link", "hop_column", "only_home", "via", "detour", "own_homes", "near_ptr", "near"),
+    "table32": ["cell", "attach", "home", "link", "hop_column", "only_home", "via", "detour", "own_homes", "near_ptr", "near"],
     "table8": ("hops", "switch_hops", "home_hops"),
 }  # routing tables that may differ between sets, in the order of pdes.network.routing.change_routes
 Fault = TypeVar("Fault", LinkFault, NpuFault)

@@ -137,8 +137,7 @@ class Routes(NamedTuple):
     # two words of a rule of load balancing by hash of flow or by destination
     flowlet: Annotated[Int64, RowsOf.NODE, Each(2 * FLOWLETS)]
     host: Annotated[Int32, BUILT]  # [npus of the fabric] its host
-    # [ports] table mode, NPUs of several ports: entry of `hop_row` of the switch at the other end
-    via: Annotated[Int32, BUILT]
+    via: Annotated[Int32, BUILT]  # [ports] table mode, NPUs of several: entry of `hop_row` of the switch at the end
     share: Annotated[Int32, BUILT]  # [ports] likewise: the port's share of its NPU's connections, `Graph.port_shares`
     # detours (pdes/network/detours): groups of switches, and homes over which packets may go, as columns
     group: Annotated[Int32, BUILT]  # [nodes] group of a switch, -1 none

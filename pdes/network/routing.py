@@ -333,8 +333,7 @@ def port_of_several(world_address, node, dst, word2):
     net, routes = world.net, world.routes
     if net.const.dimensions > 0:
         return choose(routes, dimension_cell(net, routes, node, dst, word2), node, word2)
-    best = UNREACHABLE
-    total = 0
+    best, total = UNREACHABLE, 0
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
         hops = hops_by(net, routes, out, dst)
         if hops < best:

@@ -2,10 +2,10 @@
 
 With `[network] nic_ports = "all"` all ports of an NPU to ordinary switches are one NIC. Its queue pairs and
 acknowledgements take turns at the first of these ports, at the rate of all together, and each packet leaves by the port
-that its entropy names. Beside the packet on the wire, a port stores what the NIC reads ahead, READ_AHEAD_PS at the rate of
-all its ports; a packet for a port with more waits, and so do the packets behind it. Consecutive turns of an entropy rule
-take each port once, but several queue pairs, and acknowledgements, which take the ports by which their data came, do so
-in no common order: without a store each would wait for a packet on the wire of its port, and keep the others idle.
+that its entropy names. Beside the packet on the wire, a port stores what the NIC reads ahead, READ_AHEAD_PS at the rate
+of all its ports; a packet for a port with more waits, and so do the packets behind it. Consecutive turns of an entropy
+rule take each port once. But several queue pairs, and acknowledgements, which take the ports by which their data came,
+have no common order: without a store each would wait for a packet on the wire of its port, and keep the others idle.
 """
 
 import numpy as np
@@ -17,9 +17,9 @@ from nadi.pdes.network.lane_credits import spend
 from nadi.pdes.network.link import link_psb, link_send, serialisation_ps
 from nadi.pdes.network.routing import npu_route
 
-# How much a NIC stores for a port is not published. To be busy, it reads as many bytes of its GPU's memory ahead as pass
-# in the time of a read over PCIe, which takes about 1 us (Neugebauer et al., "Understanding PCIe performance for end host
-# networking", SIGCOMM 2018). These belong to no port: a port whose turns come close together may have all of them.
+# How much a NIC stores for a port is not published. To be busy, it reads as many bytes of its GPU's memory ahead as
+# pass in the time of a read over PCIe, which takes about 1 us (Neugebauer et al., "Understanding PCIe performance for
+# end host networking", SIGCOMM 2018). These belong to no port: one whose turns come close together may have all.
 READ_AHEAD_PS = 1_000_000
 
 
