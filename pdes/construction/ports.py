@@ -104,7 +104,7 @@ def lossless_bits(settings: Settings) -> int:
 def _set_tiers(pool: Rows, graph: Graph, part: "Part", settings: Settings) -> None:
     """Set what the switches of a tier have in common, in the rows `pool` of an LP's nodes."""
     switch = settings.switch or SharedBuffer()
-    of_node = {key: at_tiers(graph, settings, key)[part.nodes] for key in TierSwitch._fields[2:]}
+    of_node = {key: at_tiers(graph, settings, key)[part.nodes] for key in TierSwitch._fields[3:]}
     pool.pfc[:] = of_node["pfc"].astype(bool) * lossless_bits(settings)
     pool.trim[:] = of_node["trimming"]
     pool.alpha_1024ths[:] = np.round(1024 * of_node["pfc_alpha"].astype(np.float64))
@@ -140,7 +140,9 @@ def class_arrays(settings: Settings, part: "Part") -> dict[str, Any]:
     """
     of_npus = np.full(part.npus, settings.p2p_class)
     if settings.p2p_classes is not None:
-        of_npus = settings.p2p_classes[part.nodes[: part.npus]]
+        own = part.nodes[: part.npus]
+        known = own < len(settings.p2p_classes)  # aggregators, which come after the NPUs, send collectives alone
+        of_npus[known] = settings.p2p_classes[own[known]]
     groups = np.zeros(1) if settings.group_classes is None else settings.group_classes
     return {"group_class": aligned(groups, np.int8), "p2p_class": aligned(of_npus, np.int8)}
 

@@ -411,21 +411,20 @@ def change_routes(routes, schedule, epoch, epochs):
     nodes = routes.node.shape[0]
     for i in range(nodes):
         copy_row(routes.node, i, schedule.table_node, epoch * nodes + i)
-    put_table(routes.hop_row, schedule.table64, 0, epoch, epochs)
-    at = put_table(routes.cell, schedule.table32, 0, epoch, epochs)
-    at = put_table(routes.attach, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.home, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.link, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.hop_column, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.only_home, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.via, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.detour, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.own_homes, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.near_ptr, schedule.table32, at, epoch, epochs)
-    put_table(routes.near, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.hops, schedule.table8, 0, epoch, epochs)
-    at = put_table(routes.switch_hops, schedule.table8, at, epoch, epochs)
-    put_table(routes.home_hops, schedule.table8, at, epoch, epochs)
+    at = put_table(routes.hop_row, schedule.table64, 0, epoch, epochs)
+    put_table(routes.listed_pair, schedule.table64, at, epoch, epochs)
+    at = 0
+    for table in (routes.cell, routes.attach, routes.home, routes.link):
+        at = put_table(table, schedule.table32, at, epoch, epochs)
+    for table in (routes.hop_column, routes.only_home, routes.via):
+        at = put_table(table, schedule.table32, at, epoch, epochs)
+    for table in (routes.detour, routes.own_homes, routes.near_ptr, routes.near):
+        at = put_table(table, schedule.table32, at, epoch, epochs)
+    for table in (routes.listed_ptr, routes.listed_cell_ptr, routes.listed_cell):
+        at = put_table(table, schedule.table32, at, epoch, epochs)
+    at = 0
+    for table in (routes.hops, routes.switch_hops, routes.home_hops):
+        at = put_table(table, schedule.table8, at, epoch, epochs)
 
 
 @inline

@@ -206,6 +206,7 @@ class Constants(
     port_rule = word("code", "choice of one port of several for a queue pair: place in PORT_RULES")
     denies = word("flag", "senders may not use some planes, spines or paths")
     planes = word("count", "ports of a NIC over which packets spread")
+    turned_ports = word("count", "ports of an NPU to switches that take turns by the entropy")
     uplinks = word("count", "links of a leaf to other switches")
     denied = word("flags", "denied spines: 256 bits per plane, 32 a word; then 256 of denied paths", many=72)
 
@@ -234,6 +235,10 @@ class Hooks(Row, words=40):
     detour = word("hook", "(node, record, now): port set for a packet that may take a detour, 0: shortest paths")
     publish = word("hook", "(): notes the ports of switches at the begin of a cell, 0: no rule of detours reads others")
     balancing = word("hook", "(node, first, count, w1, w2, now): chooses one of several equal links, 0: ECMP")
+    balancing_0 = word("hook", "(node, first, count, w1, w2, now): the rule of all tiers but some, 0: ECMP, or all are")
+    balancing_1 = word("hook", "(node, first, count, w1, w2, now): the rule of a tier, 0: ECMP")
+    balancing_2 = word("hook", "(node, first, count, w1, w2, now): the rule of a tier, 0: ECMP")
+    balancing_3 = word("hook", "(node, first, count, w1, w2, now): the rule of a tier, 0: ECMP")
     discipline = word("hook", "(link, ready): chooses the data class that sends next, 0: class 0 if it can")
     notify = word("hook", "(node, now, w1, w2, row): sends notifications of marks, 0: acknowledgements echo them")
     first_allowed = word("hook", "(node, link, now): finds the queue pair that may send, 0: all that take turns may")

@@ -27,6 +27,7 @@ class Balancing:
 
 
 ECMP = Balancing("ecmp", None)
+MAX_RULES = 4  # rules of a run, where tiers differ: words `balancing_0` to `balancing_3` of `Hooks`
 KIND = "load balancing"
 
 
