@@ -51,13 +51,12 @@ class Fabric:
         self.inside = is_in_domain(graph)  # [links] within an NVLink domain
         self.ample = is_ample(graph)  # [links] of aggregators
         self.classes, self.link_class = self._classes(graph, seen, framed, settings)  # table, [links] its rows
-        self.smallest_bytes = settings.smallest_bytes
+        smallest_bytes = settings.smallest_bytes
         if settings.switch:
-            self.smallest_bytes = min(self.smallest_bytes, PAUSE_FRAME_BYTES)
+            smallest_bytes = min(smallest_bytes, PAUSE_FRAME_BYTES)
         if settings.credits:
-            self.smallest_bytes = min(self.smallest_bytes, settings.credits.credit_frame_bytes)
-        if framed.any():
-            self.smallest_bytes = min(self.smallest_bytes, FLIT_BYTES)
+            smallest_bytes = min(smallest_bytes, settings.credits.credit_frame_bytes)
+        self.smallest_bytes = np.where(framed, min(smallest_bytes, FLIT_BYTES), smallest_bytes)  # [links]
         # words of a packet in an outbox
         has_telemetry = "telemetry" in settings.congestion_control.signals
         self.crossing_words = packet.CROSSING_WORDS + Telemetry.words * has_telemetry

@@ -174,7 +174,21 @@ def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
     shares = graph.port_shares[part.links[: part.out_ptr[part.npus]]]
     if _shares_leaves(graph):
         hops, own = _nvswitches_first(graph, entries, hops, own)
-    return {"hops": hops, "hop_row": hop_row, "hop_column": own, "via": via, "share": shares}
+    only = _only_homes(r.home, hops, switch)
+    return {"hops": hops, "hop_row": hop_row, "hop_column": own, "only_home": only, "via": via, "share": shares}
+
+
+def _only_homes(home: Int32, hops: Int8, is_switch: Array) -> Int32:
+    """Return int32[entries], the place among an NPU's homes of the only ones that an entry reaches, -1 = several."""
+    # Planes have one of each NPU's homes each. home: int32[NPUs, places], columns. hops: int8[switches among the
+    # entries, columns]. is_switch: bool[entries].
+    reached = np.zeros((len(hops), home.shape[1]), bool)
+    for place in range(home.shape[1]):
+        columns = np.unique(home[:, place])
+        reached[:, place] = (hops[:, columns[columns >= 0]] < UNREACHABLE).any(axis=1)
+    only = np.full(len(is_switch), -1, np.int32)
+    only[is_switch] = np.where(reached.sum(axis=1) <= 1, reached.argmax(axis=1), -1)
+    return only
 
 
 def _shares_leaves(graph: Graph) -> bool:
@@ -209,7 +223,8 @@ TABLES = {
     "table_node": ("node",),
     "table64": ("hop_row", "listed_pair"),
     "table32": (
-        *("cell", "attach", "home", "link", "hop_column", "via", "detour", "own_homes", "near_ptr", "near"),
+        *("cell", "attach", "home", "link", "hop_column", "only_home", "via"),
+        *("detour", "own_homes", "near_ptr", "near"),
         *("listed_ptr", "listed_cell_ptr", "listed_cell"),
     ),
     "table8": ("hops", "switch_hops", "home_hops"),
@@ -455,5 +470,6 @@ def _without_ports(routes: s.Routes, part: "Part", down_links: frozenset[int]) -
         via=via,
         hop_row=np.append(routes.hop_row, len(routes.hops)),
         hop_column=np.append(routes.hop_column, np.int32(-1)),
+        only_home=np.append(routes.only_home, np.int32(0)),
         hops=np.append(routes.hops, np.full(homes, UNREACHABLE, np.int8)),
     )

@@ -126,12 +126,12 @@ class Routes(NamedTuple):
     hops: Annotated[Int8, BUILT]  # table mode, several homes: switches to the home, [rows x homes]
     hop_row: Annotated[Int64, BUILT]  # [nodes and what `via` needs beyond] offset of the node's row in `hops`
     hop_column: Annotated[Int32, BUILT]  # likewise: home column of a switch, -1 none
+    only_home: Annotated[Int32, BUILT]  # likewise: which of an NPU's homes can be reached from there, -1 several
     # two words of a rule of load balancing by hash of flow or by destination
     flowlet: Annotated[Int64, RowsOf.NODE, Each(2 * FLOWLETS)]
     host: Annotated[Int32, BUILT]  # [npus of the fabric] its host
     rule: Annotated[Int8, BUILT]  # [nodes] load balancing of the node's tier, where tiers differ
-    # [ports] table mode, NPUs of several ports: entry of `hop_row` of the switch at the other end
-    via: Annotated[Int32, BUILT]
+    via: Annotated[Int32, BUILT]  # [ports] table mode, NPUs of several: entry of `hop_row` of the switch at the end
     share: Annotated[Int32, BUILT]  # [ports] likewise: the port's share of its NPU's connections, `Graph.port_shares`
     # detours (pdes/network/detours): groups of switches, and homes over which packets may go, as columns
     group: Annotated[Int32, BUILT]  # [nodes] group of a switch, -1 none
