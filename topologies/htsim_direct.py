@@ -15,7 +15,7 @@ import numpy as np
 from nadi import inputs
 from nadi.inputs.arrays import Int64
 from nadi.inputs.limits import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES
-from nadi.inputs.units import GBPS, NS
+from nadi.inputs.units import BITS_PER_BYTE, GBPS, NS, PS_PER_S
 from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.graph_builder import GraphBuilder
 
@@ -34,6 +34,22 @@ class DirectNetwork(NamedTuple):
     switch_latency_ns: int
     rate_gbps: dict[str, int]  # rates of links of hosts, local links and global links
     latency_ns: dict[str, int]  # latencies of these links
+
+    def round_trip_ps(self, packet_bytes: int, ack_bytes: int) -> float:
+        """Return the longest idle round trip in picoseconds as get_max_rtt of htsim: a detour, a shortest path back.
+
+        Args:
+            packet_bytes: Size of a full packet with its header.
+            ack_bytes: Size of its acknowledgement.
+        """
+        total_ps = 0.0
+        there, back = ((0, 4), (0, 2)) if self.is_slim_fly else ((3, 2), (2, 1))
+        for size, (near, far) in ((packet_bytes, there), (ack_bytes, back)):
+            total_ps += (1 + near + far) * self.switch_latency_ns * NS
+            for place, links in {"host": 2, "local": near, "global": far}.items():
+                sending_ps = size * BITS_PER_BYTE * PS_PER_S / (self.rate_gbps[place] * GBPS)
+                total_ps += links * (self.latency_ns[place] * NS + sending_ps)
+        return total_ps
 
 
 def is_direct(text: str) -> bool:

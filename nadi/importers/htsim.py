@@ -22,7 +22,7 @@ from nadi.pdes import wire
 from nadi.simulation.run import FinishedRun
 from nadi.terminal import say
 from nadi.topologies import SWITCH, Graph
-from nadi.topologies.builders.htsim import HtsimTree, has_tree, read_tree
+from nadi.topologies.builders.htsim import DirectNetwork, HtsimTree, read_network
 from nadi.workload import TraceSet
 from nadi.workload.generators import point_to_point
 
@@ -86,8 +86,9 @@ def translated(options: HtsimOptions) -> TranslatedRun:
     else:
         tables = goal.read([options.goal or Path()], {}).tables
         traces = TraceSet.of([tables[rank] for rank in range(len(tables))])
-    graph, tree = _fabric(options, traces.npus)
-    network, differences = _network(options, graph, tree)
+    graph, form = _fabric(options, traces.npus)
+    tree = form if isinstance(form, HtsimTree) else None
+    network, differences = _network(options, graph, form)
     # With acknowledgements both ends of a message end when the last one is back, without them when the bytes are.
     flows = matrix.flows if matrix is not None else ()
     by_receiver = any(flow.recv_done for flow in flows)
@@ -107,19 +108,20 @@ def translated(options: HtsimOptions) -> TranslatedRun:
     return TranslatedRun(sections, (*warnings, *differences))
 
 
-def _fabric(options: HtsimOptions, nodes: int) -> tuple[Graph, HtsimTree | None]:
-    """Return the fabric, and its tree if htsim's file or options describe it."""
+def _fabric(options: HtsimOptions, nodes: int) -> tuple[Graph, HtsimTree | DirectNetwork | None]:
+    """Return the fabric, and its form if a file of htsim describes it."""
+    form: HtsimTree | DirectNetwork | None = None
     if options.topology:
-        graph, tree = topologies.build(options.topology), None
+        graph = topologies.build(options.topology)
         spec = topologies.parse_spec(options.topology)
-        if spec.get("name") == "htsim" and has_tree(str(spec["path"])):
-            tree = read_tree(str(spec["path"]), options.topology)
+        if spec.get("name") == "htsim":
+            form = read_network(str(spec["path"]), options.topology)
     else:
-        graph, tree = topologies.build(_usual_tree(options, options.nodes or nodes)), None
+        graph = topologies.build(_usual_tree(options, options.nodes or nodes))
     if graph.npus < nodes or (options.nodes and graph.npus != options.nodes):
         wanted = options.nodes or nodes
         raise ConfigError(f"{graph.name}: {graph.npus} nodes; expected {wanted}, those of -nodes and the traffic")
-    return _with_failed(graph, options.failed), tree
+    return _with_failed(graph, options.failed), form
 
 
 def _with_failed(graph: Graph, failed: int) -> Graph:
@@ -149,14 +151,17 @@ def _usual_tree(options: HtsimOptions, nodes: int) -> str:
     return f"leaf-spine:npus={nodes},hosts_per_leaf={ports // 2},spines={ports // 2},{rest}"
 
 
-def _network(options: HtsimOptions, graph: Graph, tree: HtsimTree | None) -> tuple[dict[str, Any], list[str]]:
+def _network(
+    options: HtsimOptions, graph: Graph, form: HtsimTree | DirectNetwork | None
+) -> tuple[dict[str, Any], list[str]]:
     """Return the section [network], and sentences about what differs."""
     if options.control not in _CONTROLS or options.balancing not in _BALANCINGS:
         known = ", ".join(_CONTROLS if options.control not in _CONTROLS else _BALANCINGS)
         found = options.control if options.control not in _CONTROLS else options.balancing
         raise ConfigError(f"found {found[:40]!r}; expected one of {known}")
     payload = options.packet_bytes - HEADER_BYTES
-    round_trip_ps, bdp_packets = _round_trip(options, graph, tree)
+    tree = form if isinstance(form, HtsimTree) else None
+    round_trip_ps, bdp_packets = _round_trip(options, graph, form)
     queue = options.queue_packets or bdp_packets
     low, high = options.ecn_packets or tuple(math.ceil(share * bdp_packets) for share in _ECN_SHARES)
     if low > high:
@@ -203,25 +208,30 @@ def _network(options: HtsimOptions, graph: Graph, tree: HtsimTree | None) -> tup
     if control == "nscc":
         target = options.target_us * PS_PER_US / round_trip_ps
         network["congestion"] = {"target_qdelay_rtts": target or (_TARGET_WITH_TRIMMING if options.trims else 1.0)}
+        if isinstance(form, DirectNetwork):
+            network["congestion"]["base_rtt_ps"] = round_trip_ps  # Nadi's bound has twice the longest shortest path
     others = [format_rate(int(other)) for other in rates if other != rate]
     text = f"thresholds of -ecn are scaled by rate at ports of {', '.join(others)}; htsim has them in packets"
     return network, [text] if others else []
 
 
-def _round_trip(options: HtsimOptions, graph: Graph, tree: HtsimTree | None) -> tuple[float, int]:
+def _round_trip(options: HtsimOptions, graph: Graph, form: HtsimTree | DirectNetwork | None) -> tuple[float, int]:
     """Return the longest idle round trip in picoseconds, and its product with the rate of an NPU's link in packets.
 
-    Both as in calculate_rtt and calculate_bdp_pkt of main_uec.cpp.
+    Both as in calculate_rtt and calculate_bdp_pkt of main_uec.cpp, or in get_max_rtt of dragonflies and slim flies.
     """
     rate = int(graph.link_rate_bps[graph.out_links(0)[0]])
-    tiers = len(tree.tiers) if tree else options.tiers
+    packet_ps = options.packet_bytes * BITS_PER_BYTE / rate * PS_PER_S
+    if isinstance(form, DirectNetwork):
+        round_trip_ps = form.round_trip_ps(options.packet_bytes, HEADER_BYTES)
+        return round_trip_ps, math.ceil(round_trip_ps / packet_ps)
+    tiers = len(form.tiers) if form else options.tiers
     hops = 2 * tiers
     usual_ps = (hops * options.hop_us + (hops - 1) * options.switch_us) * PS_PER_US
     # three tiers: 6 cables and 5 switches each way
-    one_way_ps = tree.diameter_ps if tree else usual_ps
+    one_way_ps = form.diameter_ps if form else usual_ps
     bits = (options.packet_bytes + HEADER_BYTES) * BITS_PER_BYTE
     round_trip_ps = 2 * one_way_ps + hops * bits / rate * PS_PER_S
-    packet_ps = options.packet_bytes * BITS_PER_BYTE / rate * PS_PER_S
     return round_trip_ps, math.ceil(round_trip_ps / packet_ps)
 
 
@@ -247,7 +257,7 @@ def _core_of(failed: point_to_point.FailedLink, tree: HtsimTree) -> int:
 
 
 def print_spread(run: FinishedRun, *, err: bool) -> None:
-    """Print the shortest and longest completion time of the flows: from the post of a send to its last acknowledgement.
+    """Print the shortest, longest and mean time of the flows: from the post of a send to its last acknowledgement.
 
     Nothing is printed if the run does not have sends wait for it. err: Whether the line goes to standard error.
     """
@@ -262,4 +272,6 @@ def print_spread(run: FinishedRun, *, err: bool) -> None:
     spent = np.concatenate(times) if times else np.zeros(0)
     if len(spent):
         low, high = spent.min() / PS_PER_US, spent.max() / PS_PER_US
-        say(f"FCT spread {low:.6g} -> {high:.6g} us, ratio {high / low:.4g}, {len(spent):,} flows", err=err)
+        mean = spent.mean() / PS_PER_US
+        spread = f"FCT spread {low:.6g} -> {high:.6g} us, ratio {high / low:.4g}, mean {mean:.6g} us"
+        say(f"{spread}, {len(spent):,} flows", err=err)

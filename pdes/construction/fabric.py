@@ -298,10 +298,7 @@ def rto_ps(graph: Graph, settings: Settings) -> int:
     """
     limit: float = settings.queue_limit_bytes
     if settings.switch and can_drop(graph, settings):
-        # a queue alone in the buffer grows to alpha / (1 + alpha) of it
-        alpha = at_tiers(graph, settings, "pfc_alpha")[graph.npus :].astype(np.float64)
-        buffer_bytes = at_tiers(graph, settings, "buffer_bytes")[graph.npus :].astype(np.float64)
-        limit = float((buffer_bytes * alpha / (1 + alpha)).max(initial=0))
+        limit = float(_longest_queues_bytes(graph, settings).max(initial=0))
     if not limit and settings.faults.can_lose(settings):
         limit = QUEUE_BYTES
     if settings.rto_ps or not limit:
@@ -310,6 +307,19 @@ def rto_ps(graph: Graph, settings: Settings) -> int:
     rate_bps, added_ps = slowest(settings.faults, int(graph.link_rate_bps.min()))
     queue = limit * s.PS_PER_BYTE_AT_1_BPS / rate_bps
     return min(int(4 * (rtt + hops * (queue + 2 * added_ps))) + 1_000_000, MAX_RTO_PS)
+
+
+def _longest_queues_bytes(graph: Graph, settings: Settings) -> NDArray[np.float64]:
+    """Return the bytes to which a queue of a shared buffer may grow, at each switch of the graph."""
+    names = ("pfc_alpha", "buffer_bytes", "trim_threshold_bytes", "pfc")
+    alpha, buffer_bytes, threshold, pauses = (
+        at_tiers(graph, settings, name)[graph.npus :].astype(np.float64) for name in names
+    )
+    # alone in the buffer a queue grows to alpha / (1 + alpha) of it, and with a threshold of its own up to that
+    limits = buffer_bytes * alpha / (1 + alpha)
+    last_hop = settings.switch.trim_last_hop if settings.switch else 1.0
+    own = threshold * max(1.0, last_hop) * graph.link_rate_bps.max() / REFERENCE_BPS
+    return np.where((threshold > 0) & (pauses == 0), np.minimum(own, limits), limits)
 
 
 def can_drop(graph: Graph, settings: Settings) -> bool:

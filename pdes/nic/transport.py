@@ -458,7 +458,10 @@ def return_to_lost(net, qps, pair, now_ps, word1, word2, named_seq, shows_loss):
         if is_trimmed and (not is_selective or named_seq == una):
             count_resend(net, qps, pair)
         kind = state.LOSS_TRIMMED if is_trimmed else state.LOSS_NAK
-        update_control(net, qps, pair, state.CC_LOSS, now_ps, kind, is_last_hop, 0)
+        rtt = np.int64(-1)
+        if is_trimmed and net.const.ack_every_bytes != 0:
+            rtt = selective.time_since_sent(qps, pair, named_seq, 0, now_ps)
+        update_control(net, qps, pair, state.CC_LOSS, now_ps, kind, is_last_hop, rtt)
 
 
 @inline

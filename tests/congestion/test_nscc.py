@@ -49,14 +49,14 @@ def test_agrees_with_the_specification(chosen, window, steps):
         pair.una += told["acked"]
         pair.next = pair.sent_max = max(pair.next, pair.una + told["ahead"])
         in_flight = (pair.next - pair.una) * h.PACKET
+        rtt = None if told["unknown"] == 0 else RTT + told["delay"]
         if told["event"] == s.CC_ACK:
-            rtt = None if told["unknown"] == 0 else RTT + told["delay"]
             pair.tell(s.CC_ACK, now, told["acked"], told["mark"], -1 if rtt is None else rtt)
             model.on_ack(now, told["acked"] * h.PACKET, told["mark"] == 1, rtt, in_flight)
         elif told["event"] == s.CC_LOSS:
-            pair.tell(s.CC_LOSS, now, told["loss"])
+            pair.tell(s.CC_LOSS, now, told["loss"], 0, -1 if rtt is None else rtt)
             if told["loss"] == s.LOSS_TRIMMED:
-                model.on_trimmed(now, in_flight)
+                model.on_trimmed(now, in_flight, rtt)
             else:
                 model.on_inferred_loss(pair.sent_max - pair.una if told["loss"] == s.LOSS_TIMEOUT else 1)
         else:
@@ -161,6 +161,14 @@ def test_a_loss_takes_one_packet(kind):
     pair, window = started()
     pair.tell(s.CC_LOSS, 1, kind)
     assert pair.row.cwnd_bytes == window - h.PACKET
+
+
+def test_a_trimmed_packet_shows_the_base_round_trip():
+    """The window is at most 1.5 bandwidth-delay products of the shortest round trip, at 50 bytes a ns."""
+    pair = h.Pair("nscc")
+    pair.tell(s.CC_START, 0)
+    pair.tell(s.CC_LOSS, 1_000, s.LOSS_TRIMMED, 0, RTT // 2)
+    assert pair.row.cwnd_bytes == pytest.approx(1.5 * RTT // 2 * 50e-3)
 
 
 def test_the_window_never_falls_below_a_packet():

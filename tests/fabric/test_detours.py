@@ -26,10 +26,10 @@ LOCAL_RULES = [name for name in RULES if not detours.detours(name).publish]
 SIZE_BYTES = 16 << 20  # as long as 4,096 packets, so that the begin and the end count for little
 
 
-def adversarial(graph, size_bytes=SIZE_BYTES):
+def adversarial(graph, size_bytes=SIZE_BYTES, groups=GROUPS):
     """Each NPU sends to that at its place in the next group."""
     npu = np.arange(graph.npus)
-    return messages(npu, (npu + graph.npus // GROUPS) % graph.npus, size_bytes)
+    return messages(npu, (npu + graph.npus // groups) % graph.npus, size_bytes)
 
 
 def results(graph, sent, rule, *, owner=None, threads=1, **settings):
@@ -59,6 +59,20 @@ def test_adversarial_traffic_saturates_as_in_closed_form(rule, saturation):
     below = results(graph, adversarial(graph), rule, p2p_share=0.97 * saturation)
     assert mean_share(graph, below) == pytest.approx(0.97 * saturation, rel=0.02)
     above = results(graph, adversarial(graph), rule, p2p_share=1.2 * saturation)
+    assert mean_share(graph, above) == pytest.approx(saturation, rel=0.03)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("rule", "saturation", "lanes"),
+    [("minimal", 1 / 32, 0), ("valiant", 1 / 2, 0), ("ugal-g", 1 / 2, 0), ("par", 1 / 2, 4)],
+)
+def test_the_same_with_33_groups_of_32(rule, saturation, lanes):
+    """Saturation of p = 4, a = 8, h = 4; all acknowledgements of a group cross one link, so they have one byte here."""
+    graph = build("dragonfly:p=4,a=8,h=4,rate=100Gbps,switch_latency=100ns")
+    own = {"credits": CreditSwitch(virtual_lanes=lanes, lane_buffer_bytes=32_000)} if lanes else {}
+    sent = adversarial(graph, groups=33)
+    above = results(graph, sent, rule, p2p_share=1.2 * saturation, ack_bytes=1, **own)
     assert mean_share(graph, above) == pytest.approx(saturation, rel=0.03)
 
 

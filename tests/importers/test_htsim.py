@@ -148,6 +148,15 @@ def test_options_of_queues_and_windows(tmp_path):
     assert (other["congestion_control"], other["load_balancing"]) == ("none", "adaptive")
 
 
+@pytest.mark.parametrize(("topology", "target_ps"), [("df/dragonfly", 5_485_350), ("sf/slimfly", 5_703_240)])
+def test_target_delays_of_direct_networks(shared_data, topology, target_ps):
+    """0.75 round trips over a detour: targetRttNs of flowsInfo.csv, which spcl's simulator writes for these files."""
+    own = shared_data / "fabrics" / "spritz"
+    options = HtsimOptions(next((own / topology).parent.glob("permutation*.cm")), None, str(own / f"{topology}.topo"))
+    control = translated(options._replace(packet_bytes=4160)).sections["network"]["congestion"]
+    assert control["target_qdelay_rtts"] * control["base_rtt_ps"] == pytest.approx(target_ps)
+
+
 @pytest.mark.parametrize(("nodes", "tiers", "name"), [(16, 3, "fat-tree"), (8, 2, "leaf-spine")])
 def test_a_tree_without_a_file(tmp_path, nodes, tiers, name):
     path = matrix(tmp_path, "0->1 id 1 start 0 size 1000")

@@ -7,6 +7,7 @@ more; the timeout is four times that with every queue full, and 1 us (docs/refer
 
 import math
 from collections import deque
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -98,6 +99,11 @@ def test_queues_of_shared_buffers():
     lossy = SharedBuffer(buffer_bytes=300_000, pfc_alpha=0.5, pfc=False)
     assert settled(graph, switch=lossy)[1] == 4 * (4_682_240 + 2 * 100_000 * 80) + US
     assert settled(graph, switch=SharedBuffer())[1] == 0
+    # a threshold of a port, 5,000 bytes at 25 Gb/s, keeps queues shorter; with PFC it has no effect
+    own = replace(lossy, trim_threshold_bytes=5000)
+    assert settled(graph, switch=own)[1] == 4 * (4_682_240 + 2 * 20_000 * 80) + US
+    assert settled(graph, switch=replace(own, trim_last_hop=1.5))[1] == 4 * (4_682_240 + 2 * 30_000 * 80) + US
+    assert settled(graph, switch=replace(own, trim_threshold_bytes=500_000)) == settled(graph, switch=lossy)
 
 
 def test_faults_that_lose_packets():

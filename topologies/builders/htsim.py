@@ -23,7 +23,7 @@ from nadi.inputs.limits import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_
 from nadi.inputs.units import GBPS, NS
 from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.graph_builder import GraphBuilder
-from nadi.topologies.htsim_direct import build_direct, extent_direct, is_direct, read_direct
+from nadi.topologies.htsim_direct import DirectNetwork, build_direct, extent_direct, is_direct, read_direct
 from nadi.topologies.parameters import FilePath, Parameters, Sizes
 
 FILES = ("htsim-topology", ".topo")
@@ -191,13 +191,15 @@ def read_tree(path: str, label: str) -> HtsimTree:
     return _fitting(label, header, tiers)
 
 
-def has_tree(path: str) -> bool:
-    """Return whether a readable file is of a tree, not of a dragonfly or slim fly.
+def read_network(path: str, label: str) -> HtsimTree | DirectNetwork:
+    """Return the tree, dragonfly or slim fly of a file; TopologyError, which begins with a label, if it has none.
 
     Args:
         path: The .topo file.
+        label: The name of the network, with which errors begin.
     """
-    return not is_direct(_text(path, NAME))
+    text = _text(path, label)
+    return read_direct(text, label) if is_direct(text) else read_tree(path, label)
 
 
 def _text(path: str, label: str) -> str:

@@ -11,7 +11,8 @@ of its own (`CongestionState` plus the algorithm's words), and likewise its para
     CC_ACK    a, b, c an acknowledgement: packets newly acknowledged; 1 if it echoes a congestion mark; round-trip
                       time in ps, -1 unknown. With telemetry, `carried` holds that of the packet
     CC_CNP            a congestion notification packet
-    CC_LOSS   a       a loss: LOSS_NAK, LOSS_TIMEOUT or LOSS_TRIMMED
+    CC_LOSS   a, b, c a loss: LOSS_NAK, LOSS_TIMEOUT or LOSS_TRIMMED; 1 if the last switch trimmed the packet; the
+                      round-trip time of a trimmed packet that was sent once with coalesced acknowledgements, else -1
 
 Kernels call the hook by its address, so a run compiles only the algorithm it uses. The hook makes up for elapsed timers
 at its next call: nothing reads the row in between.

@@ -400,7 +400,7 @@ def on_ack(net, params, flight_bytes, state, now_ps, new_bytes, is_marked, rtt_p
 
 
 @inline
-def on_nack(net, params, flight_bytes, state, now_ps, spares_window):
+def on_nack(net, params, flight_bytes, state, now_ps, spares_window, rtt_ps):
     """Apply NSCC.OnNACK: a packet was trimmed, which counts as a delay of a base round trip.
 
     Args:
@@ -410,7 +410,12 @@ def on_nack(net, params, flight_bytes, state, now_ps, spares_window):
         state: State of the queue pair (row of `cc`).
         now_ps: Current time in ps.
         spares_window: Whether the last switch trimmed it while receivers give credits, which slow the sender down.
+        rtt_ps: Round-trip time of the trimmed packet in ps; -1 = unknown.
     """
+    # a trimmed packet overtakes queues, so its round trip is nearly that of an idle path (htsim: processNack); without
+    # it, a flow whose packets have always waited takes their delay for the path's, and keeps more than its share
+    if rtt_ps >= 0:
+        state.base_rtt_ps = min(state.base_rtt_ps, rtt_ps)
     packet = full_packet_bytes(net)
     update_delay(net, params, state, config_base_rtt(net, params), 1)
     ignore(state, packet)
@@ -450,7 +455,7 @@ def update(world_address, pair, event, now_ps, packets_or_kind, is_marked, rtt_p
         packets_or_kind: Number of newly acknowledged packets with CC_ACK; kind of loss with CC_LOSS.
         is_marked: 1 if the acknowledgement echoes a congestion mark, with CC_ACK; 1 if the last switch trimmed a
             packet, with CC_LOSS.
-        rtt_ps: Round-trip time in ps with CC_ACK; -1 = unknown.
+        rtt_ps: Round-trip time in ps with CC_ACK, and of a trimmed packet with CC_LOSS; -1 = unknown.
     """
     world = world_at(world_address)
     net, qps = world.net, world.qps
@@ -463,7 +468,7 @@ def update(world_address, pair, event, now_ps, packets_or_kind, is_marked, rtt_p
     elif event == CC_LOSS:
         if packets_or_kind == LOSS_TRIMMED:
             spares_window = is_marked == 1 and net.hooks.credits != 0
-            on_nack(net, params, in_flight_bytes(net, qps, pair), state, now_ps, spares_window)
+            on_nack(net, params, in_flight_bytes(net, qps, pair), state, now_ps, spares_window, rtt_ps)
         else:
             # after a timeout, all packets in flight count as lost
             on_inferred_loss(net, params, state, qp.sent_max - qp.una if packets_or_kind == LOSS_TIMEOUT else 1)

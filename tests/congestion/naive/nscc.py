@@ -95,7 +95,8 @@ class Nscc:
             self.cwnd *= max(1 - self.gamma * (self.avg_delay - self.target) / self.avg_delay, 0.5)
             self.last_dec = now
 
-    def on_trimmed(self, now, in_flight):
+    def on_trimmed(self, now, in_flight, rtt=None):
+        self.base_rtt = self.base_rtt if rtt is None else min(self.base_rtt, rtt)
         self.ignored += self.mtu
         self.average(self.network_rtt, mark=True)
         self.trigger_qa = True
