@@ -351,6 +351,7 @@ class Snapshot:
     messages: int | None = None  # number of messages received, at message level
     slowest: LeastWaiting | None = None  # of the team of the first worker; None = it has one worker
     stopped_replaying: bool = False  # whether collectives of NVLink domains seldom repeat, so that all go by packets
+    counted_hops: int = 0  # packet-hops that were counted with periods of the run, outside of replayed collectives
 
 
 Progress = Callable[[Snapshot], None]  # callback that receives a snapshot from time to time

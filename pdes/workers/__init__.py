@@ -247,6 +247,8 @@ class AbortedError(Exception):
 class Recurring(Protocol):
     """Interface of pdes.reuse.recurrence.Recurrence, which counts periods that a run repeats."""
 
+    counted_hops: int  # packet-hops of these, but those of replayed collectives
+
     def serve(self) -> None:
         """Look at a quiescent moment, at which all workers have stopped."""
 
@@ -424,7 +426,8 @@ class WorkerPool:
             slowest = None if self._by_message else self._least_waiting(wall_s)
             counts = int(hops), int(nodes_done), self._nodes_total
             stopped = any(lp.replay is not None and lp.replay.has_stopped for lp in self.sim.lps)
-            self._progress(Snapshot(int(now_ps), *counts, wall_s, messages, slowest, stopped))
+            counted_hops = self._recurrence.counted_hops if self._recurrence else 0
+            self._progress(Snapshot(int(now_ps), *counts, wall_s, messages, slowest, stopped, counted_hops))
 
     def _least_waiting(self, wall_s: float) -> LeastWaiting | None:
         """Return the worker of the team that has waited least in `wall_s`, the seconds since the first window."""

@@ -1,0 +1,113 @@
+"""Forecast, before a run, of the trace rows that it will count as periods of the whole run and not simulate.
+
+Only estimates of time use it: progress and checks of resources. What a run counts, `recurrence` decides from its state.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.pdes.core import Bools, Int64, Program
+from nadi.pdes.npu.trace import KIND_COLLECTIVE
+from nadi.pdes.reuse_kernels import periods
+
+# Periods that a run simulates of those that its traces repeat: after one whose end is like its begin, another is noted,
+# and the first often ends in another state, as queue pairs and circuits of messages are not all in use yet.
+SIMULATED_PERIODS = 3
+FEWEST_COUNTED = 3  # periods that follow without which a run notes none (recurrence.FEWEST_PERIODS)
+_MAX_DISTANCES = 64  # lengths of a period that are tried
+_FULL_SHARE = 0.95  # share of the longest stretch at which a shorter period is preferred
+_MIXER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio, odd: it spreads a word's bits (Knuth, 6.4)
+
+
+class Stretch(NamedTuple):
+    """Rows of a trace that repeat a period."""
+
+    begin: int  # first row
+    steps: int  # rows of a period
+    periods: int
+
+    def joined(self, repetitions: int) -> "Stretch":
+        """Return the stretch with periods of so many of its periods."""
+        each = max(1, repetitions)
+        return Stretch(self.begin, each * self.steps, self.periods // each)
+
+    def last(self, periods: int) -> tuple[int, int]:
+        """Return the first row of the last so many periods, and the row behind them."""
+        end = self.begin + self.periods * self.steps
+        return end - periods * self.steps, end
+
+
+_NONE = Stretch(0, 1, 0)
+
+
+def counted_rows(program: Program) -> tuple[Bools, Bools]:
+    """Return bool[N] each: rows of a program that a run will count, and rows that come before these in their trace.
+
+    Args:
+        program: Work of all NPUs (`Program`), with aggregators.
+    """
+    counted, earlier = np.zeros(len(program.node_kind), np.bool_), np.zeros(len(program.node_kind), np.bool_)
+    rows = np.diff(program.trace_ptr)
+    used = np.unique(program.trace_of_npu[program.trace_of_npu >= 0])
+    # aggregators have a row for each collective, which tells nothing of a period
+    is_own = (program.node_kind != KIND_COLLECTIVE) | (program.node_collective >= 0)
+    own_rows = np.diff(np.append(0, np.cumsum(is_own))[program.trace_ptr])
+    words = _words(program)
+    stretches = {trace: _stretch(program, words, trace) for trace in used[own_rows[used] > 0].tolist()}
+    # where a stage repeats itself more often, as with each chunk of layers, a period has several of its repetitions
+    fewest = min(stretches, key=lambda trace: stretches[trace].periods, default=-1)
+    if fewest < 0:
+        return counted, earlier
+    steps = stretches[fewest].steps
+    stretches = {trace: stretch.joined(round(steps / stretch.steps)) for trace, stretch in stretches.items()}
+    # every NPU must be in a period; a pipeline's first stage is so last
+    repeated = min(stretch.periods for stretch in stretches.values()) - SIMULATED_PERIODS
+    if repeated < FEWEST_COUNTED:
+        return counted, earlier
+    places = {trace: stretch.last(repeated) for trace, stretch in stretches.items()}
+    first, end = (place / int(rows[fewest]) for place in places[fewest])
+    for trace in used.tolist():
+        begin, number = int(program.trace_ptr[trace]), int(rows[trace])
+        low, high = places.get(trace, (int(first * number), int(end * number)))
+        earlier[begin : begin + low] = True
+        counted[begin + low : begin + high] = True
+    return counted, earlier
+
+
+def _words(program: Program) -> Int64:
+    """Return int64[N], a word for what each row does: rows that do the same have the same."""
+    word = np.zeros(len(program.node_kind), np.uint64)
+    for name in periods.ALIKE.split():
+        column = np.asarray(getattr(program, f"node_{name}")).astype(np.int64).view(np.uint64)
+        word = (word ^ column) * _MIXER
+        word ^= word >> np.uint64(29)
+    return word.view(np.int64)
+
+
+def _stretch(program: Program, words: Int64, trace: int) -> Stretch:
+    """Return the longest stretch of a trace that repeats a period, as far as three places of it tell."""
+    npu = int(np.flatnonzero(program.trace_of_npu == trace)[0])
+    own = words[program.trace_ptr[trace] : program.trace_ptr[trace + 1]]
+    marks = periods.marks(program, npu)
+    best = _NONE
+    # a pipeline has one stretch, in the middle; steps without one have one for each direction
+    for pivot in marks[[len(marks) // 4, len(marks) // 2, 3 * len(marks) // 4]].tolist() if len(marks) else ():
+        found = _around(own, pivot, marks)
+        if found.steps * found.periods > best.steps * best.periods:
+            best = found
+    return best
+
+
+def _around(words: Int64, pivot: int, marks: Int64) -> Stretch:
+    """Return the stretch around a row, of the shortest period with which it is about as long as with any other."""
+    later = marks[(marks > pivot) & (words[marks] == words[pivot])]
+    found = []
+    for steps in (later[:_MAX_DISTANCES] - pivot).tolist():
+        differs = np.flatnonzero(words[:-steps] != words[steps:])
+        at = int(np.searchsorted(differs, pivot))
+        begin = int(differs[at - 1]) + 1 if at else 0
+        end = (int(differs[at]) if at < len(differs) else len(words) - steps) + steps
+        found.append(Stretch(begin, steps, (end - begin) // steps))
+    longest = max((each.steps * each.periods for each in found), default=0)
+    return next((each for each in found if each.steps * each.periods >= _FULL_SHARE * longest), _NONE)
