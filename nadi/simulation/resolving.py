@@ -298,6 +298,7 @@ class Resolver:
         graph, switches = reader.graph, reader.optical
         settings = reader.settings(record_flows=keeps_flows and config.output.flows != "none")
         division = Division(engine.partitioner, engine.weights, settings)
+        named = workers
         work, owner, workers, note = self._placed(reader, workers, division, chooses=chooses)
         _return_freed_memory()
         slowdown, job_slowdowns = reader.interference(work)
@@ -328,12 +329,13 @@ class Resolver:
         _check_durations(int(work.program.node_duration_ps.max(initial=0)), settings)
         settings = with_flows(settings, work.program, network.flows)
         settings = fabric.fitted(graph, with_classes(settings, work.program, network.classes or {}, reader.exchange))
-        if config.system.tick is None:
-            settings = replace(settings, tick_ps=self._tick_ps(graph, work.program, settings))
-        said = choices.sentence(self.config, settings.tick_ps, workers) if chooses else ""
+        chosen_ps = self._tick_ps(graph, work.program, settings) if config.system.tick is None else 0
+        settings = replace(settings, tick_ps=settings.tick_ps or chosen_ps)
+        said = choices.sentence(chosen_ps, workers if workers != named else None) if chooses else ""
+        decided = {"workers": workers.workers, "lps_per_worker": workers.lps_per_worker}
         config = config.decided(
-            system={"tick": settings.tick_ps},
-            engine={"workers": workers.workers, "lps_per_worker": workers.lps_per_worker},
+            system={} if config.system.tick is not None else {"tick": chosen_ps},
+            engine={key: value for key, value in decided.items() if getattr(engine, key) is None},
         )
         return _Inputs(config, graph, work, settings, workers, owner, note or said, epochs)
 

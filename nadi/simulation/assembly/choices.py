@@ -82,23 +82,21 @@ def workers(config: RunConfig, graph: Graph, expected: Estimate, given: Workers)
     return replace(given, workers=number, lps_per_worker=lps)
 
 
-def sentence(config: RunConfig, tick_ps: int, workers: Workers) -> str:
-    """Return what a run has chosen, with what it costs and how to turn it off; "" if it has chosen the defaults.
+def sentence(tick_ps: int, workers: Workers | None) -> str:
+    """Return what a run has chosen, with what it costs and how to turn it off; "" if it has chosen nothing.
 
     Args:
-        config: The run's configuration, with the values that the run names.
-        tick_ps: Tick of the run in picoseconds.
-        workers: Workers of the run.
+        tick_ps: Tick that was chosen, in picoseconds; 0 = none.
+        workers: Workers that were chosen; None = those that the run names, or defaults.
     """
     said = []
-    if config.system.tick is None and tick_ps:
-        tick = format_time(tick_ps)
+    if tick_ps:
         said.append(
-            f"a tick of {tick}, which changes times by at most one tick per row of the critical path "
+            f"a tick of {format_time(tick_ps)}, which changes times by at most one tick per row of the critical path "
             "(--set system.tick=0: none)"
         )
-    chooses = config.engine.workers is None or config.engine.lps_per_worker is None
-    if chooses and workers.lps > 1:
+    if workers is not None:
         each = f" of {workers.lps_per_worker} logical processes" if workers.lps_per_worker > 1 else ""
-        said.append(f"{workers.workers} workers{each}, which change no result (--workers 1: one)")
+        plural = "s" if workers.workers > 1 else ""
+        said.append(f"{workers.workers} worker{plural}{each}, which change no result (--workers 1: one)")
     return f"chosen for this run: {'; '.join(said)}" if said else ""
