@@ -13,7 +13,7 @@ None of them imports Numba when it is imported.
 
 from nadi.pdes import fidelity
 from nadi.pdes.construction import build_world
-from nadi.pdes.construction.domains import may_replay, replayable_rows
+from nadi.pdes.construction.domains import may_replay
 from nadi.pdes.construction.faults import Faults, LinkFault, NpuFault, PauseStorm
 from nadi.pdes.construction.layout import Simulation, Snapshot
 from nadi.pdes.construction.settings import CoupledCollectives, Settings, SharedBuffer
@@ -26,5 +26,3 @@ from nadi.pdes.nic import congestion
 from nadi.pdes.outcomes import KeptRows, Results
 from nadi.pdes.outcomes.outcome import COUNTERS, LINK_COLUMNS, MAX_LINES
 from nadi.pdes.outcomes.stall import TOO_LATE_TEXT
-from nadi.pdes.reuse.forecast import counted_rows
-from nadi.pdes.reuse.recurrence import has_periods

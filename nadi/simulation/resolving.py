@@ -385,9 +385,11 @@ class Resolver:
         flow_files = [traffic.file for traffic in traffics if traffic is not None]
         roofline = Roofline(compute.peak_flops or 0.0, (memory.bandwidth or 0) / BITS_PER_BYTE)
         circles = fabric.circular_waits(graph, settings)
+        announced = resource_checks.announcement(expected, settings, inputs.workers.total) if expected else ""
         return RunPlan(
             **{name: value for name, value in work._asdict().items() if name != "frameworks"},
-            **{name: value for name, value in inputs._asdict().items() if name != "work"},
+            **{name: value for name, value in inputs._asdict().items() if name not in {"work", "note"}},
+            note="; ".join(filter(None, [inputs.note, announced])),
             expected=expected,
             closed_form=closed_form,
             files=files,

@@ -75,7 +75,7 @@ class RunPlan:
     keeps_nodes: bool  # whether results have a row per trace node
     checkpoint_s: float  # wall time between two checkpoints in seconds, 0 = none
     identity: Mapping[str, Any]  # what must be equal where a run continues from a checkpoint; {} = none is written
-    note: str  # that more workers will not pay, which progress shows; "" = nothing
+    note: str  # what the run has chosen, its expected cost, or that more workers will not pay; "" = nothing
     model_warnings: Sequence[str]  # sentences about a model's run, which are printed before it begins
     warning: str  # sentence about keys without effect, which is printed before the run begins; "" = none
     warnings: Sequence[str]  # sentences about inputs, for the results

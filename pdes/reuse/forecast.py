@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core import Bools, Int64, Program
-from nadi.pdes.npu.trace import KIND_COLLECTIVE
+from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
+from nadi.pdes.reuse.recurrence import has_periods
 from nadi.pdes.reuse_kernels import periods
 
 # Periods that a run simulates of those that its traces repeat: after one whose end is like its begin, another is noted,
@@ -41,13 +43,19 @@ class Stretch(NamedTuple):
 _NONE = Stretch(0, 1, 0)
 
 
-def counted_rows(program: Program) -> tuple[Bools, Bools]:
+def counted_rows(program: Program, settings: Settings) -> tuple[Bools, Bools]:
     """Return bool[N] each: rows of a program that a run will count, and rows that come before these in their trace.
 
     Args:
         program: Work of all NPUs (`Program`), with aggregators.
+        settings: Settings of the run.
     """
     counted, earlier = np.zeros(len(program.node_kind), np.bool_), np.zeros(len(program.node_kind), np.bool_)
+    # Without ticks, members of collectives across hosts keep the offsets with which the last one ended. The messages of
+    # a pipeline keep none where its stages wait for them.
+    may_recur = has_periods(program, settings) and (settings.tick_ps > 0 or (program.node_kind == KIND_SEND).any())
+    if not may_recur:
+        return counted, earlier
     rows = np.diff(program.trace_ptr)
     used = np.unique(program.trace_of_npu[program.trace_of_npu >= 0])
     # aggregators have a row for each collective, which tells nothing of a period

@@ -10,8 +10,8 @@ import numpy as np
 
 from nadi.configuration.run_config import RunConfig
 from nadi.inputs.units import format_time
+from nadi.launching import cores
 from nadi.launching.workers import Workers
-from nadi.simulation.assembly import resource_checks
 from nadi.simulation.assembly.resource_checks import Estimate
 from nadi.topologies import Graph
 from nadi.workload import Program
@@ -25,7 +25,9 @@ TICK_PS = 1_000_000
 FEWEST_HOPS_WITH_TICK = 1e10
 # largest share of an NPU's computation that a tick for each of its rows may be
 MAX_TICK_SHARE = 0.01
-FEWEST_HOPS_OF_WORKER = 1e8  # packet-hops per worker below which threads gain less than what they cost: some 15 s
+# Simulated packet-hops per worker below which threads gain little: two or three minutes. Measured on 2026-11-30 beside
+# other work: a pipeline of 2.2e8 took 18.7 s of CPU time (36 s of wall time) with one worker and 55 s (355 s) with two.
+FEWEST_HOPS_OF_WORKER = 1e9
 MAX_LPS_PER_WORKER = 6  # as in the steps of 256 and 1,024 GPUs of docs/explanation/reuse.md
 HOSTS_OF_LP = 2  # hosts of a logical process, below which too many packets cross between them
 
@@ -74,7 +76,7 @@ def workers(config: RunConfig, graph: Graph, expected: Estimate, given: Workers)
     hosts = len(np.unique(graph.host))
     number = given.workers
     if engine.workers is None and given.backend == "threads":
-        number = min(resource_checks.usable_cores(), int(simulated // FEWEST_HOPS_OF_WORKER), hosts)
+        number = min(cores.idle_cores(), int(simulated // FEWEST_HOPS_OF_WORKER), hosts)
     number = max(1, number)
     lps = given.lps_per_worker
     if engine.lps_per_worker is None and number > 1 and simulated >= number * FEWEST_HOPS_OF_WORKER:

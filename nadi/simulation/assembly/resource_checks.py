@@ -5,7 +5,6 @@ a day, unless the user gives `--force`. A batch job requests hours and memory wi
 """
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +17,11 @@ from nadi import partition, topologies
 from nadi.errors import ConfigError
 from nadi.inputs.limits import MAX_BYTES
 from nadi.inputs.units import GIB
-from nadi.launching.progress import ExpectedWork
+from nadi.launching import cores
+from nadi.launching.progress import ExpectedWork, duration_text
 from nadi.launching.ranks import RankGather
-from nadi.pdes import Settings, counted_rows, has_periods, may_replay, replayable_rows
+from nadi.pdes import Settings, may_replay
+from nadi.pdes.traces import counted_rows, replayable_rows
 from nadi.simulation.assembly import engine_inputs, of_packets
 from nadi.topologies import Graph, path_links
 from nadi.workload import Program
@@ -28,6 +29,10 @@ from nadi.workload.node_kinds import NOOP, SEND
 from nadi.workload.program.traffic import sample, traffic
 
 HOPS_PER_S = 5e6  # packet-hops per second of one worker, a lower bound for machines of 2025
+# Packet-hops per second of one worker on free cores of 2026 in what is announced before a run: 0.8e7 to 1.4e7 in steps of
+# docs/explanation/reuse.md, a tenth of it with MRC
+_USUAL_HOPS_PER_S = 1e7
+_ANNOUNCED_S = 60.0  # expected wall time in seconds from which it is announced
 MESSAGES_PER_S = 1e6  # messages per second at message level, a lower bound for machines of 2025
 MAX_WALL_S = 86_400.0  # longest wall time of a run in seconds: one day
 # memory in bytes per trace node of a run at closed forms and its analysis, measured with 10^6 to 10^7 nodes
@@ -48,8 +53,9 @@ _PAIR_BYTES, _CONTROLLED_PAIR_BYTES = 450, 250  # per pair of NPUs, and more wit
 _MESSAGE_BYTES = 120  # per recorded message
 MAX_ROWS_OF_MESSAGES = 1 << 22  # messages of a run in which, by default, those of replayed collectives have rows too
 _LINK_BYTES, _NPU_BYTES, _BASE_BYTES = 1000, 3000, 60_000_000  # per link, per NPU, and per rank
-# per row of an NPU's trace: the count of unfinished parents; and, if recorded, start and end
-_ROW_BYTES, _ROW_TIMES_BYTES = 4, 16
+# per row of an NPU's trace: the count of unfinished parents; if recorded, start and end, and what their analysis takes
+# after the run (measured with GPT-3's traces of 226,000, 904,000 and 1,880,000 rows: 220 to 330 with start and end)
+_ROW_BYTES, _ROW_TIMES_BYTES, _ROW_ANALYSIS_BYTES = 4, 16, 200
 
 
 class Estimate(NamedTuple):
@@ -100,7 +106,7 @@ def estimate(graph: Graph, program: Program, settings: Settings, *, one_process:
     memory = fabric_bytes(graph) + per_pair * queue_pairs
     memory += _MESSAGE_BYTES * sent.messages * settings.record_flows
     rows = _rows_of_npus(program, np.ones(len(program.node_kind), bool))
-    memory += rows * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
+    memory += rows * (_ROW_BYTES + (_ROW_TIMES_BYTES + _ROW_ANALYSIS_BYTES) * settings.record_nodes)
     own = Estimate(sent.messages, sent.packets, sent.hops, sent.wire_bytes, sent.pairs, memory)
     if not may_replay(fabric, settings):
         replayed = np.zeros(len(running.node_kind), bool)
@@ -112,9 +118,11 @@ def estimate(graph: Graph, program: Program, settings: Settings, *, one_process:
             replayable=sent.messages - rest_sent.messages,
             replayable_hops=sent.hops - rest_sent.hops,
         )
-    if not one_process or not has_periods(running, settings):
+    if not one_process:
         return own
-    counted, earlier = counted_rows(running)
+    counted, earlier = counted_rows(running, settings)
+    if not counted.any():
+        return own
     simulated = _sent(fabric, _without(running, replayed | counted), settings)
     return own._replace(
         counted_hops=own.packet_hops - simulated.hops,
@@ -224,6 +232,25 @@ def work(estimated_work: Estimate, settings: Settings) -> float:
     """
     expected = expected_work(estimated_work, settings)
     return expected.units - expected.counted
+
+
+def announcement(estimated_work: Estimate, settings: Settings, workers: int) -> str:
+    """Return what a run of packets is expected to take, if that is long; else "".
+
+    Args:
+        estimated_work: Estimate of the run's work.
+        settings: The engine's settings of the run (`pdes.Settings`).
+        workers: Number of workers of all ranks.
+    """
+    seconds = work(estimated_work, settings) / (_USUAL_HOPS_PER_S * workers)
+    if not settings.fidelity.model.has_packets or seconds < _ANNOUNCED_S:
+        return ""
+    saved = estimated_work.replayable_hops + estimated_work.counted_hops
+    repeated = f" ({saved:.3g} more repeat and are counted)" if saved else ""
+    return (
+        f"expected: {work(estimated_work, settings):.3g} packet-hops{repeated}, about {duration_text(seconds)} on free "
+        f"cores, {_gb(PROCESS_BYTES + estimated_work.memory_bytes)}"
+    )
 
 
 def _rate(settings: Settings, workers: int) -> float:
@@ -357,64 +384,28 @@ def _check_free_memory(subject: str, needed_bytes: float, alternative: str, *, f
 
 def available_bytes(root: Path = Path("/")) -> int | None:
     """Return the bytes that this process may still use, by proc and sys in `root`: free memory and control groups."""
-    free = [int(line.split()[1]) * 1024 for line in _lines(root / "proc/meminfo") if line.startswith("MemAvailable:")]
+    free = [
+        int(line.split()[1]) * 1024 for line in cores.lines(root / "proc/meminfo") if line.startswith("MemAvailable:")
+    ]
     return min([*free, *_of_groups(root)], default=None)
 
 
 def _of_groups(root: Path) -> Iterator[int]:
     """Yield the unused bytes, cached files included, of each control group of this process, read below `root`."""
-    for base, inside, is_v1 in _folders_of_groups(root, "memory"):
+    for base, inside, is_v1 in cores.folders_of_groups(root, "memory"):
         limit, usage = ("memory.limit_in_bytes", "memory.usage_in_bytes") if is_v1 else ("memory.max", "memory.current")
         for folder in (base / inside, *(base / above for above in inside.parents)):
             maximum, used = (_number(folder / name) for name in (limit, usage))
             if maximum is not None and used is not None:
-                statistics = dict(line.split() for line in _lines(folder / "memory.stat"))
+                statistics = dict(line.split() for line in cores.lines(folder / "memory.stat"))
                 # Linux drops cached files before it ends a process for want of memory: they count as free
                 yield max(maximum - max(used - int(statistics.get("inactive_file", 0)), 0), 0)
 
 
-def usable_cores(root: Path = Path("/")) -> int:
-    """Return the number of physical cores that this process may use, by its affinity and control groups in `root`."""
-    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    siblings = (root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list" for cpu in cpus)
-    # threads of a core name the same list; a processor without one counts as a core
-    cores = len({next(iter(_lines(path)), str(path)) for path in siblings})
-    return max(1, math.floor(min([cores, *_shares_of_groups(root)])))
-
-
-def _shares_of_groups(root: Path) -> Iterator[float]:
-    """Yield the processors that each control group of this process may keep busy, read below `root`."""
-    for base, inside, is_v1 in _folders_of_groups(root, "cpu"):
-        for folder in (base / inside, *(base / above for above in inside.parents)):
-            names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if is_v1 else ("cpu.max",)
-            limits = [word for name in names for line in _lines(folder / name) for word in line.split()]
-            # "max" and -1 stand for no limit
-            if len(limits) == 2 and all(word.isdecimal() and int(word) for word in limits):
-                yield int(limits[0]) / int(limits[1])
-
-
-def _folders_of_groups(root: Path, controller: str) -> Iterator[tuple[Path, Path, bool]]:
-    """Yield the folder of a controller, that of this process's group in it, and whether it is of version 1."""
-    for line in _lines(root / "proc/self/cgroup"):
-        _, controllers, path = line.split(":", 2)
-        is_v1 = controller in controllers.split(",")
-        if controllers and not is_v1:  # version 2 of control groups lists no controllers
-            continue
-        yield root / (f"sys/fs/cgroup/{controller}" if is_v1 else "sys/fs/cgroup"), Path(path.strip("/")), is_v1
-
-
 def _number(path: Path) -> int | None:
     """Return the number in a file; None if the file holds another text, as "max"."""
-    text = next(iter(_lines(path)), "")
+    text = next(iter(cores.lines(path)), "")
     return int(text) if text.isdecimal() else None
-
-
-def _lines(path: Path) -> list[str]:
-    """Return the lines of a text file; none if it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
 
 
 def _gb(size_bytes: float) -> str:
