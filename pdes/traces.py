@@ -1,4 +1,4 @@
-"""The traces of a program as arrays, with the states of their rows, jobs and slow-downs; rows that are likely reused."""
+"""Traces of a program as arrays, with the states of their rows, jobs and slow-downs; rows that are likely reused."""
 
 from nadi.pdes.construction.domains import replayable_rows
 from nadi.pdes.construction.layout import offsets

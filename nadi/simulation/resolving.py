@@ -360,11 +360,10 @@ class Resolver:
 
     def _tick_ps(self, graph: Graph, program: Program, settings: pdes.Settings) -> int:
         """Return the tick of a run that names none; the same for all ranks, with and without exact reuse."""
+        # only steps of a model: traces of users may measure what a tick hides
         if self.config.training_plan() is None or not settings.fidelity.model.has_packets:
             return 0
-        own = estimate(graph, program, replace(settings, reuse=True))
-        shares = self.ranks.exchange(choices.share_of_ticks(program))
-        return choices.tick_ps(self.config, resource_checks.of_all_ranks(own, self.ranks), max(shares))
+        return choices.tick_ps(self.ranks.exchange(choices.own_work(graph, program, settings)))
 
     def _plan(
         self,

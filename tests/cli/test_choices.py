@@ -14,7 +14,7 @@ from nadi.simulation.resolving import Resolver
 from nadi.simulation.run import execute
 from tests.cli.test_cautions import write
 
-LARGE = ('workload.model="gpt3-175b"', 'workload.plan="tp8,pp4,gb48"', 'topology.cluster="selene"')
+LARGE = ('workload.model="gpt3-175b"', 'workload.plan="tp8,pp4,gb96"', 'topology.cluster="selene"')
 CLUSTER = 'topology.cluster="dgx-h100-superpod"'
 SMALL = 'workload.model="gpt3-125m"', 'workload.plan="tp4,pp4,mb1,gb16,seq256"', CLUSTER
 
@@ -60,7 +60,7 @@ def test_a_large_step_gets_ticks_and_workers(cores):
         (("engine.workers=2", "engine.lps_per_worker=2"), (choices.TICK_PS, 2, 2)),
         (("system.tick=0",), (0, 1, 1)),
         (('system.tick="2us"',), (2 * choices.TICK_PS, 1, 1)),
-        (('network.fidelity="flow"',), (0, 1, 1)),
+        (('network.fidelity="closed-form"',), (0, 1, 1)),
     ],
 )
 def test_a_tick_follows_from_work_and_fabric_alone(more, expected):
@@ -75,9 +75,9 @@ def test_a_small_step_is_simulated_to_the_picosecond_by_one_worker():
 
 
 def test_ticks_must_be_short_beside_computation(monkeypatch):
-    monkeypatch.setattr(choices, "FEWEST_HOPS_WITH_TICK", 0)
+    monkeypatch.setattr(choices, "FEWEST_BYTES_WITH_TICK", 0)
     plan = plan_of(SMALL)
-    share = choices.share_of_ticks(plan.program)
+    share = choices.own_work(plan.graph, plan.program, plan.settings).tick_share
     assert share > choices.MAX_TICK_SHARE
     assert plan.settings.tick_ps == 0
     monkeypatch.setattr(choices, "MAX_TICK_SHARE", share)
@@ -86,7 +86,7 @@ def test_ticks_must_be_short_beside_computation(monkeypatch):
 
 @pytest.mark.slow
 def test_a_run_that_chooses_has_the_digest_of_one_that_is_told(monkeypatch, cores):
-    monkeypatch.setattr(choices, "FEWEST_HOPS_WITH_TICK", 0)
+    monkeypatch.setattr(choices, "FEWEST_BYTES_WITH_TICK", 0)
     monkeypatch.setattr(choices, "MAX_TICK_SHARE", 1)
     cores(2)
     told = 'system.tick="1us"', "engine.workers=1", "engine.lps_per_worker=1"

@@ -4,25 +4,32 @@ The tick is part of the model, so it follows from fabric and work alone. Workers
 they follow from the machine, too.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nadi.configuration.run_config import RunConfig
+from nadi.inputs.arrays import Int64
 from nadi.inputs.units import format_time
 from nadi.launching import cores
 from nadi.launching.workers import Workers
+from nadi.pdes import Faults, Settings
+from nadi.pdes.traces import replayable_rows
 from nadi.simulation.assembly.resource_checks import Estimate
 from nadi.topologies import Graph
 from nadi.workload import Program
-from nadi.workload.node_kinds import NOOP
+from nadi.workload.node_kinds import COLLECTIVE, NOOP, SEND
 
 # A GPU notices a message when something next polls for it, about 0.5 us over PCIe (Neugebauer et al., SIGCOMM 2018):
 # docs/explanation/reuse.md#ticks
 TICK_PS = 1_000_000
-# Packet-hops of a step from which it gets ticks: half an hour and more of one worker at resource_checks.HOPS_PER_S.
-# Smaller steps end soon enough to the picosecond.
-FEWEST_HOPS_WITH_TICK = 1e10
+# Bytes of the messages and collectives of all NPUs from which a step gets ticks: some 1.7e10 packet-hops, an hour of one
+# worker at resource_checks.HOPS_PER_S. Smaller steps end soon enough to the picosecond. Bytes of traces are the same on
+# any number of ranks, as sampled packet-hops are not.
+FEWEST_BYTES_WITH_TICK = 10**13
 # largest share of an NPU's computation that a tick for each of its rows may be
 MAX_TICK_SHARE = 0.01
 # Simulated packet-hops per worker below which threads gain little: two or three minutes. Measured on 2026-11-30 beside
@@ -32,35 +39,51 @@ MAX_LPS_PER_WORKER = 6  # as in the steps of 256 and 1,024 GPUs of docs/explanat
 HOSTS_OF_LP = 2  # hosts of a logical process, below which too many packets cross between them
 
 
-def tick_ps(config: RunConfig, expected: Estimate, tick_share: float) -> int:
-    """Return the tick in picoseconds of a run that names none, 0 = none; the same on any machine.
+class OwnWork(NamedTuple):
+    """Work of a rank's NPUs that decides about a tick."""
+
+    inside_bytes: int  # buffers of collectives inside NVLink domains, of kinds that are replayed, of all NPUs
+    other_bytes: int  # messages, and buffers of other collectives
+    tick_share: float  # largest part of an NPU's computation that a tick for each row of its trace takes
+
+
+def own_work(graph: Graph, program: Program, settings: Settings) -> OwnWork:
+    """Return what decides about the tick of a run of packets, for this rank's NPUs.
 
     Args:
-        config: The run's configuration.
-        expected: Work of all ranks with exact reuse, whether or not the run has it.
-        tick_share: The result of `share_of_ticks`, the largest of all ranks.
-    """
-    # only steps of a model: traces of users may measure what a tick hides
-    is_large = expected.packet_hops + expected.replayable_hops >= FEWEST_HOPS_WITH_TICK
-    # traffic between domains disturbs what repeats inside them; with more of it than inside, little would be saved
-    repeats = 0 < expected.packet_hops <= expected.replayable_hops
-    has_ticks = config.training_plan() is not None and is_large and repeats and tick_share <= MAX_TICK_SHARE
-    return TICK_PS if has_ticks else 0
-
-
-def share_of_ticks(program: Program) -> float:
-    """Return the largest part, over the NPUs, of their computation that a tick for each row of their trace takes.
-
-    Args:
+        graph: The fabric (`Graph`).
         program: Work of this rank's NPUs (`Program`).
+        settings: Settings of the run, of which neither reuse nor faults matter.
     """
-    used = np.unique(program.trace_of_npu[program.trace_of_npu >= 0])
-    takes_time, duration_ps = program.node_kind != NOOP, program.node_duration_ps
-    rows, compute_ps = (
-        np.diff(np.append(0, np.cumsum(column))[program.trace_ptr])[used] for column in (takes_time, duration_ps)
+    plain = replace(settings, reuse=True, faults=Faults())
+    is_inside = replayable_rows(graph, program, plain)
+    sends = (program.node_kind == SEND) | ((program.node_kind == COLLECTIVE) & (program.node_schedule >= 0))
+    inside, other = (
+        int(_sums(program, np.where(rows, program.node_bytes, 0)).sum()) for rows in (is_inside, sends & ~is_inside)
     )
+    rows, compute_ps = _sums(program, program.node_kind != NOOP), _sums(program, program.node_duration_ps)
     works = rows > 0
-    return float((rows[works] * TICK_PS / np.maximum(compute_ps[works], 1)).max(initial=0.0))
+    shares = rows[works] * TICK_PS / np.maximum(compute_ps[works], 1)
+    return OwnWork(inside, other, float(shares.max(initial=0.0)))
+
+
+def _sums(program: Program, column: NDArray[np.generic]) -> Int64:
+    """Return int64[NPUs]: the sum of a column of rows over the trace of each NPU that has one."""
+    of_trace = np.diff(np.append(0, np.cumsum(column, dtype=np.int64))[program.trace_ptr])
+    return of_trace[program.trace_of_npu[program.trace_of_npu >= 0]]
+
+
+def tick_ps(of_ranks: Sequence[OwnWork]) -> int:
+    """Return the tick in picoseconds of a run that trains a model and names none, 0 = none; the same on any machine.
+
+    Args:
+        of_ranks: Work of each rank.
+    """
+    inside, other = sum(own.inside_bytes for own in of_ranks), sum(own.other_bytes for own in of_ranks)
+    # traffic between domains disturbs what repeats inside them; with more of it than inside, little would be saved
+    is_large, repeats = inside + other >= FEWEST_BYTES_WITH_TICK, 0 < other <= inside
+    is_short = max(own.tick_share for own in of_ranks) <= MAX_TICK_SHARE
+    return TICK_PS if is_large and repeats and is_short else 0
 
 
 def workers(config: RunConfig, graph: Graph, expected: Estimate, given: Workers) -> Workers:

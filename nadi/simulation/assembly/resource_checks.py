@@ -29,8 +29,8 @@ from nadi.workload.node_kinds import NOOP, SEND
 from nadi.workload.program.traffic import sample, traffic
 
 HOPS_PER_S = 5e6  # packet-hops per second of one worker, a lower bound for machines of 2025
-# Packet-hops per second of one worker on free cores of 2026 in what is announced before a run: 0.8e7 to 1.4e7 in steps of
-# docs/explanation/reuse.md, a tenth of it with MRC
+# Packet-hops per second of one worker on free cores of 2026, for what is announced before a run: 0.8e7 to 1.4e7 in
+# steps of docs/explanation/reuse.md, a tenth of it with MRC
 _USUAL_HOPS_PER_S = 1e7
 _ANNOUNCED_S = 60.0  # expected wall time in seconds from which it is announced
 MESSAGES_PER_S = 1e6  # messages per second at message level, a lower bound for machines of 2025
