@@ -238,8 +238,9 @@ class Resolver:
         reader = WorkReader.of(by_seed, force=self.force)
         settings = reader.fitted_settings(records=False)
         said = [*reader.graph.warnings, *filter(None, [Effects(self.config).without().sentence()])]
+        settled = self.config.decided(system={"tick": settings.tick_ps})
         return TimedFabric(
-            keys={name: getattr(self.config, name).model_dump(mode="json") for name in ("network", "system")},
+            keys={name: getattr(settled, name).model_dump(mode="json") for name in ("network", "system")},
             graph=reader.graph,
             settings=settings,
             collectives=reader.collective_settings(),

@@ -26,9 +26,9 @@ from nadi.workload.node_kinds import COLLECTIVE, NOOP, SEND
 # A GPU notices a message when something next polls for it, about 0.5 us over PCIe (Neugebauer et al., SIGCOMM 2018):
 # docs/explanation/reuse.md#ticks
 TICK_PS = 1_000_000
-# Bytes of the messages and collectives of all NPUs from which a step gets ticks: some 1.7e10 packet-hops, an hour of one
-# worker at resource_checks.HOPS_PER_S. Smaller steps end soon enough to the picosecond. Bytes of traces are the same on
-# any number of ranks, as sampled packet-hops are not.
+# Bytes of the messages and collectives of all NPUs from which a step gets ticks: some 1.7e10 packet-hops, an hour of
+# one worker at resource_checks.HOPS_PER_S. Smaller steps end soon enough to the picosecond. Bytes of traces are the
+# same on any number of ranks, as sampled packet-hops are not.
 FEWEST_BYTES_WITH_TICK = 10**13
 # largest share of an NPU's computation that a tick for each of its rows may be
 MAX_TICK_SHARE = 0.01
