@@ -48,9 +48,9 @@ class ExpectedWork(NamedTuple):
 
     def simulated(self, snapshot: "Snapshot") -> float:
         """Return how many units the run simulates one by one from begin to end, as far as is known at a snapshot."""
-        # what was simulated of the periods that might be counted is not counted any more
+        # neither what was counted nor what was simulated of the periods that might be counted is still to be counted
         passed = (snapshot.nodes_done - self.earlier_rows) / max(self.counted_rows, 1.0)
-        likely = self.counted * (1.0 - min(max(passed, 0.0), 1.0))
+        likely = min(self.counted * (1.0 - min(passed, 1.0)), max(self.counted - snapshot.counted_hops, 0.0))
         return max(self.units - snapshot.counted_hops - likely, 0.0)
 
 
