@@ -43,13 +43,13 @@ class ExpectedWork(NamedTuple):
     units: float  # 0 = not known
     # of these, packet-hops of periods of the run that are likely to be counted and not simulated
     counted: float = 0.0
-    counted_rows: float = 0.0  # trace rows of all NPUs in these periods
+    spanned_rows: float = 0.0  # trace rows of all NPUs from the first of these periods to the last
     earlier_rows: float = 0.0  # trace rows before them
 
     def simulated(self, snapshot: "Snapshot") -> float:
         """Return how many units the run simulates one by one from begin to end, as far as is known at a snapshot."""
         # neither what was counted nor what was simulated of the periods that might be counted is still to be counted
-        passed = (snapshot.nodes_done - self.earlier_rows) / max(self.counted_rows, 1.0)
+        passed = (snapshot.nodes_done - self.earlier_rows) / max(self.spanned_rows, 1.0)
         likely = min(self.counted * (1.0 - min(passed, 1.0)), max(self.counted - snapshot.counted_hops, 0.0))
         return max(self.units - snapshot.counted_hops - likely, 0.0)
 

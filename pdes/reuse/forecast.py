@@ -31,8 +31,7 @@ class Stretch(NamedTuple):
 
     def joined(self, repetitions: int) -> "Stretch":
         """Return the stretch with periods of so many of its periods."""
-        each = max(1, repetitions)
-        return Stretch(self.begin, each * self.steps, self.periods // each)
+        return Stretch(self.begin, repetitions * self.steps, self.periods // repetitions)
 
     def last(self, periods: int) -> tuple[int, int]:
         """Return the first row of the last so many periods, and the row behind them."""
@@ -43,19 +42,27 @@ class Stretch(NamedTuple):
 _NONE = Stretch(0, 1, 0)
 
 
-def counted_rows(program: Program, settings: Settings) -> tuple[Bools, Bools]:
-    """Return bool[N] each: rows of a program that a run will count, and rows that come before these in their trace.
+class Forecast(NamedTuple):
+    """Rows of a program's traces, bool[N] each."""
+
+    counted: Bools  # rows that a run is likely to count
+    spanned: Bools  # rows of the stretch of each trace in which they are
+    earlier: Bools  # rows before it
+
+
+def counted_rows(program: Program, settings: Settings) -> Forecast:
+    """Return the rows of a program that a run is likely to count.
 
     Args:
         program: Work of all NPUs (`Program`), with aggregators.
         settings: Settings of the run.
     """
-    counted, earlier = np.zeros(len(program.node_kind), np.bool_), np.zeros(len(program.node_kind), np.bool_)
+    found = Forecast(*np.zeros((3, len(program.node_kind)), np.bool_))
     # Without ticks, members of collectives across hosts keep the offsets with which the last one ended. The messages of
     # a pipeline keep none where its stages wait for them.
     may_recur = has_periods(program, settings) and (settings.tick_ps > 0 or (program.node_kind == KIND_SEND).any())
     if not may_recur:
-        return counted, earlier
+        return found
     rows = np.diff(program.trace_ptr)
     used = np.unique(program.trace_of_npu[program.trace_of_npu >= 0])
     # aggregators have a row for each collective, which tells nothing of a period
@@ -66,21 +73,35 @@ def counted_rows(program: Program, settings: Settings) -> tuple[Bools, Bools]:
     # where a stage repeats itself more often, as with each chunk of layers, a period has several of its repetitions
     fewest = min(stretches, key=lambda trace: stretches[trace].periods, default=-1)
     if fewest < 0:
-        return counted, earlier
+        return found
     steps = stretches[fewest].steps
-    stretches = {trace: stretch.joined(round(steps / stretch.steps)) for trace, stretch in stretches.items()}
+    repetitions = {trace: max(1, round(steps / stretch.steps)) for trace, stretch in stretches.items()}
+    stretches = {trace: stretch.joined(repetitions[trace]) for trace, stretch in stretches.items()}
     # every NPU must be in a period; a pipeline's first stage is so last
     repeated = min(stretch.periods for stretch in stretches.values()) - SIMULATED_PERIODS
     if repeated < FEWEST_COUNTED:
-        return counted, earlier
+        return found
     places = {trace: stretch.last(repeated) for trace, stretch in stretches.items()}
     first, end = (place / int(rows[fewest]) for place in places[fewest])
+    share = _simulated_share(max(repetitions.values()))
     for trace in used.tolist():
         begin, number = int(program.trace_ptr[trace]), int(rows[trace])
         low, high = places.get(trace, (int(first * number), int(end * number)))
-        earlier[begin : begin + low] = True
-        counted[begin + low : begin + high] = True
-    return counted, earlier
+        found.earlier[begin : begin + low] = True
+        found.spanned[begin + low : begin + high] = True
+        period = stretches[trace].steps if trace in stretches else max(1, (high - low) // repeated)
+        found.counted[begin + low : begin + high] = np.arange(high - low) % period >= share * period
+    return found
+
+
+def _simulated_share(repetitions: int) -> float:
+    """Return the share of a period that is simulated where stages between the first and the last repeat a part of it."""
+    # A run takes the first period that it finds. Where that is a part of the whole one, such as the work of a chunk of
+    # layers, the odd rows of the first and of the last stage end its repetitions in each whole period, and it finds
+    # them again after each.
+    if repetitions < 2 * SIMULATED_PERIODS + FEWEST_COUNTED:
+        return 0.0
+    return 2 * SIMULATED_PERIODS / repetitions
 
 
 def _words(program: Program) -> Int64:

@@ -127,7 +127,7 @@ def snapshot(hops, rows, counted=0):
 
 def test_progress_counts_what_periods_save():
     """Of 1,000 packet-hops, 600 are those of periods, whose rows are 100 to 900 of 1,000."""
-    expected = ExpectedWork(1000.0, 600.0, counted_rows=800, earlier_rows=100)
+    expected = ExpectedWork(1000.0, 600.0, spanned_rows=800, earlier_rows=100)
     assert [expected.simulated(snapshot(1, rows)) for rows in (0, 100, 500, 900, 1000)] == [400, 400, 700, 1000, 1000]
     # periods were counted, as many as expected, fewer or more
     assert expected.simulated(snapshot(300, 860, counted=600)) == 400

@@ -71,7 +71,7 @@ class Estimate(NamedTuple):
     replayable: float = 0  # of `messages`, those inside NVLink domains, whose collectives may be replayed
     replayable_hops: float = 0  # packet-hops of these, which are not in `packet_hops`
     counted_hops: float = 0  # of `packet_hops`, those of periods of the run that are likely to be counted
-    counted_rows: float = 0  # trace rows of all NPUs in these periods
+    spanned_rows: float = 0  # trace rows of all NPUs from the first of these periods to the last
     earlier_rows: float = 0  # trace rows of all NPUs before them
 
 
@@ -120,14 +120,14 @@ def estimate(graph: Graph, program: Program, settings: Settings, *, one_process:
         )
     if not one_process:
         return own
-    counted, earlier = counted_rows(running, settings)
-    if not counted.any():
+    forecast = counted_rows(running, settings)
+    if not forecast.counted.any():
         return own
-    simulated = _sent(fabric, _without(running, replayed | counted), settings)
+    simulated = _sent(fabric, _without(running, replayed | forecast.counted), settings)
     return own._replace(
         counted_hops=own.packet_hops - simulated.hops,
-        counted_rows=_rows_of_npus(running, counted),
-        earlier_rows=_rows_of_npus(running, earlier),
+        spanned_rows=_rows_of_npus(running, forecast.spanned),
+        earlier_rows=_rows_of_npus(running, forecast.earlier),
     )
 
 
@@ -219,7 +219,7 @@ def expected_work(estimated_work: Estimate, settings: Settings) -> ExpectedWork:
     """
     if not settings.fidelity.model.has_packets:
         return ExpectedWork(estimated_work.messages)
-    periods = estimated_work.counted_hops, estimated_work.counted_rows, estimated_work.earlier_rows
+    periods = estimated_work.counted_hops, estimated_work.spanned_rows, estimated_work.earlier_rows
     return ExpectedWork(estimated_work.packet_hops, *periods)
 
 
