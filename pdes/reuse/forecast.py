@@ -95,7 +95,7 @@ def counted_rows(program: Program, settings: Settings) -> Forecast:
 
 
 def _simulated_share(repetitions: int) -> float:
-    """Return the share of a period that is simulated where stages between the first and the last repeat a part of it."""
+    """Return the share of a period that is simulated where stages between first and last repeat a part of it."""
     # A run takes the first period that it finds. Where that is a part of the whole one, such as the work of a chunk of
     # layers, the odd rows of the first and of the last stage end its repetitions in each whole period, and it finds
     # them again after each.
