@@ -77,6 +77,7 @@ class Progress:
         self._first = self._first or snapshot
         if snapshot.stopped_replaying and self._if_stopped[0]:
             more, advice = self._if_stopped
+            more = max(more - snapshot.replayed_hops, 0.0)
             self.expect(ExpectedWork(self._expected.units + more))
             self.say(advice)
         text = describe(snapshot, self._expected.simulated(snapshot), self._first)
@@ -87,7 +88,8 @@ class Progress:
 
         Args:
             work: The expected work.
-            replayable: The packet-hops that are added if the run stops replaying collectives, as they seldom repeat.
+            replayable: The packet-hops that are added, less those that were replayed, if the run stops replaying
+                collectives, as they seldom repeat.
             advice: The line that is printed in that case.
         """
         self._expected, self._first, self._if_stopped = work, None, (replayable, advice)

@@ -165,7 +165,8 @@ class Recurrence:
         self._seen: dict[tuple[Any, ...], Moment] = {}
         self._noted: Notes | None = None
         self._hops = self._tries = 0
-        self.counted_hops = 0  # packet-hops of counted periods, but those of replayed collectives
+        # packet-hops of counted periods, outside of replayed collectives and of these
+        self.counted_hops = self.replayed_hops = 0
         self._records_flows = [int(lp.world.net.const.record_flows) for lp in sim.lps]
         self._control, self._paths = sim.settings.congestion_control.state, sim.settings.entropy.state
         self._tolerance = sim.settings.fast_forward
@@ -439,6 +440,7 @@ class Recurrence:
         hops, replayed = self._hops_now() - self._hops, self._records.replayed_hops - noted.reuse["replayed_hops"]
         self._records.count_periods(noted.reuse, repeated, hops)
         self.counted_hops += hops - repeated * replayed
+        self.replayed_hops += repeated * replayed
         team.state.soonest_ps += shift_ps
         team.state.looked_ps += shift_ps
         waiting = team.workers.soonest_ps < s.INF

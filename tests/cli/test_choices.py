@@ -1,5 +1,6 @@
 """What a run chooses where nobody names it: a tick by its work and fabric alone, workers by the machine, too."""
 
+import io
 import os
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from nadi.configuration.run_file import load_config
 from nadi.launching import cores as machine
-from nadi.launching.progress import ExpectedWork, NoProgress
+from nadi.launching.progress import ExpectedWork, NoProgress, Progress
 from nadi.pdes import Snapshot
 from nadi.simulation.assembly import choices, resource_checks
 from nadi.simulation.resolving import Resolver
@@ -164,3 +165,16 @@ def test_packet_hops_before_and_during_a_run(plan, more):
     for share in (0.1, 0.5, 0.9):
         at = int(np.argmax(simulated >= share * simulated[-1]))
         assert 0.5 < seen[at][1] / in_all < 2
+
+
+def test_progress_counts_what_was_replayed_before_replay_stopped():
+    """Of 1,000 packet-hops, 300 are outside of collectives that can be replayed; 400 were replayed."""
+    shown = io.StringIO()
+    progress = Progress(shown, None)
+    progress.expect(ExpectedWork(300.0), 700.0, "seldom repeat")
+    progress(Snapshot(0, 100, 500, 1000, 1.0))
+    assert "seldom repeat" not in shown.getvalue()
+    for _ in range(2):  # it stops once
+        progress(Snapshot(0, 150, 600, 1000, 2.0, stopped_replaying=True, replayed_hops=400))
+        assert progress._expected.simulated(snapshot(150, 600)) == 600
+    assert shown.getvalue().count("seldom repeat") == 1
