@@ -6,7 +6,7 @@ a fabric), `deadlock` (circles of waiting links) and `builders.htsim`, whose fil
 """
 
 from nadi.topologies.builders.file import write_toml
-from nadi.topologies.description import describe, links_to_npus, tier_of_node
+from nadi.topologies.description import describe, links_to_npus, passing_links, tier_of_node
 from nadi.topologies.dimension_routing import DimensionRouting
 from nadi.topologies.graph import (
     NVSWITCH,
@@ -17,6 +17,7 @@ from nadi.topologies.graph import (
     TopologyError,
 )
 from nadi.topologies.graph_builder import GraphBuilder, from_networkx
+from nadi.topologies.listed_paths import with_source_routes
 from nadi.topologies.parameters import parse_pairs
 from nadi.topologies.registry import (
     build,
@@ -29,4 +30,5 @@ from nadi.topologies.registry import (
     with_paths,
 )
 from nadi.topologies.routing import next_links, path_links, route
+from nadi.topologies.source_routes import SourceRoutes
 from nadi.topologies.table_routing import TableRouting, build_table_routing

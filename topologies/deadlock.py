@@ -6,13 +6,14 @@ Interconnection Networks", IEEE Trans. Computers C-36, 1987): routing is free of
 graph has no cycle. A channel is a link and a class of packets with room of its own (a virtual channel, a priority).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nadi.inputs.arrays import Int64
 from nadi.topologies.graph import Graph
+from nadi.topologies.source_routes import SourceRoutes
 
 MAX_ENTRIES = 1 << 25  # links times destinations up to which a check takes a few seconds
 _MAX_PAIRS = 1 << 16  # nodes times NPUs, for networks whose NPUs forward packets, of which each path is followed
@@ -23,8 +24,9 @@ def dependency_cycle(
 ) -> list[int] | None:
     """Return links whose packets may wait for each other in a circle, in order; None = none, or too large to check.
 
-    The class of a packet begins at 0 and is one more, up to the last class, after each link that rises
-    (`Routing.rising_links`), where a detour ends, and where a switch behind the first one changes the path.
+    Packets of pairs with source routes take these, too, if the network has some. The class of a packet begins at 0 and
+    is one more, up to the last class, after each link that rises (`Routing.rising_links`), where a detour ends, and
+    where a switch behind the first one changes the path.
 
     Args:
         graph: The network.
@@ -44,6 +46,8 @@ def dependency_cycle(
         found += packets.changes(changes)
     if detours:
         found += [packets.dependencies(packets.second_legs()), packets.turns()]
+    if graph.source_routes is not None:
+        found += packets.listed(graph.source_routes.without(down))
     begin, end = (np.concatenate(of_all) for of_all in zip(*found, strict=True))
     cycle = _cycle(begin, end, graph.links * classes)
     return None if cycle is None else [channel // classes for channel in cycle]
@@ -187,6 +191,32 @@ class _Packets:
         begin, end = (np.concatenate(of_all) for of_all in zip(*found, strict=True))
         return begin, end
 
+    def listed(self, routes: SourceRoutes) -> list[tuple[Int64, Int64]]:
+        """Return waits of packets on source routes, and of those that come to one by the tables."""
+        graph, last = self._graph, self._classes - 1
+        pairs = [np.zeros((2, 0), np.int64)]
+
+        def add(a: Int64, b: Int64, klass: int) -> None:
+            for link in a.tolist():
+                after = min(klass + int(self._rises[link]), last)
+                pairs.append(np.stack([np.full(len(b), link * self._classes + klass), b * self._classes + after]))
+
+        links = [each.astype(np.int64) for each in np.split(routes.set_link, routes.set_ptr[1:-1])]
+        ends = np.diff(routes.hop_ptr)
+        place, klass = routes.hop_ptr[:-1][ends > 1], np.zeros(int((ends > 1).sum()), np.int64)
+        end = routes.hop_ptr[1:][ends > 1]
+        while len(place):
+            hops = np.stack([routes.hop_set[place], routes.hop_set[place + 1], klass])
+            for a, b, k in np.unique(hops, axis=1).T.tolist():
+                add(links[a], links[b], k)
+            klass = np.minimum(klass + self._rises[routes.set_link[routes.set_ptr[hops[0]]]], last)
+            place, klass, end = (each[place + 2 < end] for each in (place + 1, klass, end))
+        for came, node, port_set in _joining(graph, routes):
+            for k in range(self._classes):
+                add(came[graph.link_dst[came] == node], links[port_set], k)
+        found = np.concatenate(pairs, axis=1)
+        return [(found[0], found[1])]
+
     def _onward(self, links: Int64, klass: int) -> tuple[Int64, Int64]:
         """Return the channels of links, and all that may follow them in the next class."""
         leads = np.asarray(self._used.any(axis=1))
@@ -198,6 +228,29 @@ class _Packets:
             pairs.append(np.stack([np.full(len(out), link * self._classes + klass), out * self._classes + after]))
         found = np.concatenate(pairs, axis=1)
         return found[0], found[1]
+
+
+def _joining(graph: Graph, routes: SourceRoutes) -> Iterator[tuple[Int64, int, int]]:
+    """Yield links of the tables, a switch behind some of them, and the port set by which a source route goes on there.
+
+    A packet comes to a source route on its way where none begins at its first switch, as on another plane.
+    """
+    if graph.routing.homes_per_npu == 1:
+        return
+    path, switch = routes.hops(graph.link_src)
+    pairs, pair = np.unique(np.stack([routes.src, routes.dst]), axis=1, return_inverse=True)
+    for number, (src, dst) in enumerate(pairs.T.tolist()):
+        own = pair.reshape(-1)[path] == number
+        begins = set(switch[routes.hop_ptr[:-1][pair.reshape(-1) == number]].tolist())
+        ahead = [int(graph.link_dst[link]) for link in graph.routing.next_links(graph, src, dst)]
+        ahead, came = [node for node in ahead if node not in begins], set[int]()
+        while ahead:
+            node = ahead.pop()
+            new = set(graph.routing.next_links(graph, node, dst)) - came if node != dst else set[int]()
+            came |= new
+            ahead += graph.link_dst[list(new)].tolist()
+        for node, port_set in set(zip(switch[own].tolist(), routes.hop_set[own].tolist(), strict=True)):
+            yield np.array(sorted(came), np.int64), node, port_set
 
 
 def _cycle(begin: Int64, end: Int64, nodes: int) -> list[int] | None:

@@ -14,14 +14,14 @@ def describe(graph: Graph) -> dict[str, object]:
     """Return facts about a network as JSON values.
 
     Keys: name, npus, dims, hosts, pods, routing ("table" or the dimensions), switches (by the word of their names),
-    nodes, cables, links, rates_bps (cables by rate), min_delay_ps, max_delay_ps, diameter_hops (links of the longest
-    shortest path between NPUs; measured from 1,024 of them if more differ in their switches), ecmp_width (maximum
-    number of links among which a switch, or an NPU that carries transit, chooses), routing_bytes, bisection_bps,
-    bisection_is_exact (False: an estimate), and for table routing tiers (cables and rate of each direction between NPUs
-    and switches and from tier to tier) and oversubscription. `bisection_bps` is the rate of one direction over the cut
-    of NPUs into two halves: under dimension routing over the smallest cut through the middle of a dimension; what the
-    builder says, as of dragonflies, slim flies, HyperX and twisted tori; else half the rate of the narrowest tier
-    outside servers, which is exact for fat trees and leaf-spine networks of full leaves.
+    nodes, cables (without `passing_links`), links, rates_bps (cables by rate), min_delay_ps, max_delay_ps,
+    diameter_hops (links of the longest shortest path between NPUs; measured from 1,024 of them if more differ in their
+    switches), ecmp_width (maximum number of links among which a switch, or an NPU that carries transit, chooses),
+    routing_bytes, bisection_bps, bisection_is_exact (False: an estimate), and for table routing tiers (cables and rate
+    of each direction between NPUs and switches and from tier to tier) and oversubscription. `bisection_bps` is the rate
+    of one direction over the cut of NPUs into two halves: under dimension routing over the smallest cut through the
+    middle of a dimension; what the builder says, as of dragonflies, slim flies, HyperX and twisted tori; else half the
+    rate of the narrowest tier outside servers, which is exact for fat trees and leaf-spine networks of full leaves.
     `oversubscription` maps each kind of switch that has links to a higher tier, by the word of its names, to the
     largest ratio of a switch's rate from below to its rate upwards.
 
@@ -29,7 +29,9 @@ def describe(graph: Graph) -> dict[str, object]:
         graph: The network to describe.
     """
     routing = graph.routing
-    rates, cables_of_rate = np.unique(graph.link_rate_bps[::2], return_counts=True)
+    is_npu = np.arange(graph.nodes) < graph.npus
+    is_cable = ~passing_links(graph.link_src, graph.link_dst, is_npu, graph.node_kind == NVSWITCH)[::2]
+    rates, cables_of_rate = np.unique(graph.link_rate_bps[::2][is_cable], return_counts=True)
     facts: dict[str, object] = {
         "name": graph.name,
         "npus": graph.npus,
@@ -39,7 +41,7 @@ def describe(graph: Graph) -> dict[str, object]:
         "routing": routing.stack or "table",
         "switches": dict(Counter(map(graph.node_word, range(graph.npus, graph.nodes)))),
         "nodes": graph.nodes,
-        "cables": graph.links // 2,
+        "cables": int(is_cable.sum()),
         "links": graph.links,
         "rates_bps": {str(rate): int(count) for rate, count in zip(rates, cables_of_rate, strict=True)},
         "min_delay_ps": int(graph.link_delay_ps.min(initial=2**62)) if graph.links else 0,
@@ -95,6 +97,37 @@ def _oversubscription(graph: Graph) -> dict[str, float]:
         word = graph.node_word(int(switch))
         ratios[word] = max(ratios.get(word, 0.0), float(from_below_bps[switch] / upwards_bps[switch]))
     return ratios
+
+
+def passing_links(
+    src: npt.NDArray[np.integer],
+    dst: npt.NDArray[np.integer],
+    is_npu: npt.NDArray[np.bool_],
+    is_nvswitch: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.bool_]:
+    """Return bool[links]: whether a link stands for what a server passes on between its NVSwitch and a switch.
+
+    Where a GPU of the server has a NIC at that switch, packets take that NIC and its cable: there is no other one.
+
+    Args:
+        src: int[links], the sending node of each link.
+        dst: int[links], the receiving node of each link.
+        is_npu: bool[nodes], whether each node is an NPU.
+        is_nvswitch: bool[nodes], whether each node is an NVSwitch.
+    """
+    key = np.where(is_nvswitch[src], src, dst).astype(np.int64) * len(is_npu) + np.where(is_nvswitch[src], dst, src)
+    found = is_nvswitch[src] ^ is_nvswitch[dst]
+    found &= ~is_npu[src] & ~is_npu[dst]
+    if not found.any():
+        return found
+    own, nic = (np.flatnonzero(is_npu[src] & ~is_npu[dst] & (is_nvswitch[dst] == inside)) for inside in (True, False))
+    own = own[np.argsort(src[own], kind="stable")]
+    # of each NIC's switch and each NVSwitch of its NPU, a key
+    first, last = (np.searchsorted(src[own], src[nic], side) for side in ("left", "right"))
+    counts = last - first
+    place = np.arange(counts.sum()) + np.repeat(first - np.cumsum(counts) + counts, counts)
+    shared = dst[own[place]].astype(np.int64) * len(is_npu) + np.repeat(dst[nic], counts)
+    return found & np.isin(key, shared)
 
 
 def links_to_npus(src: npt.NDArray[np.integer], dst: npt.NDArray[np.integer], is_npu: npt.NDArray[np.bool_]) -> Int64:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nadi.inputs.arrays import Int32, Int64
 from nadi.inputs.limits import LINK_RATE_BPS, MAX_CABLES
-from nadi.topologies.graph import AGGREGATOR, NPU, Graph, TopologyError
+from nadi.topologies.graph import AGGREGATOR, NPU, RISING_PLACE, Graph, TopologyError
 from nadi.topologies.table_routing import build_table_routing, refuse_parts
 
 AGGREGATOR_DELAY_PS = 100_000  # delay between a switch's ports and its aggregator, each way: 100 ns, an assumption
@@ -157,16 +157,19 @@ def with_cables(graph: Graph, cables: Int64) -> Graph:
     link_dst = np.concatenate([graph.link_dst, np.stack([b, a], axis=1).reshape(-1)]).astype(np.int32)
     if len(link_src) > 2 * MAX_CABLES:
         raise TopologyError.at(graph.name, f"{len(link_src) // 2} cables", f"at most {MAX_CABLES}")
-    # circuits come with paths of their own, so that the old order means nothing
+    # paths take a circuit after all ordered links of as short paths; behind it they begin in the next lane
+    order = graph.link_order
+    if order is not None:
+        order = np.pad(order, (0, len(link_src) - graph.links), constant_values=RISING_PLACE)
     extended = replace(
         graph,
-        link_order=None,
+        link_order=order,
         links=len(link_src),
         link_src=link_src,
         link_dst=link_dst,
         link_rate_bps=np.concatenate([graph.link_rate_bps, np.repeat(rate_bps, 2)]),
         link_delay_ps=np.concatenate([graph.link_delay_ps, np.repeat(delay_ps, 2)]),
-        routing=build_table_routing(graph.npus, graph.nodes, link_src, link_dst, graph.group),
+        routing=build_table_routing(graph.npus, graph.nodes, link_src, link_dst, graph.group, order),
     )
     refuse_parts(graph.name, graph.npus, extended.routing)
     return extended

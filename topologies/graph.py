@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from nadi.inputs.arrays import Float64, Int8, Int32, Int64
 from nadi.inputs.errors import InputError
+from nadi.topologies.source_routes import SourceRoutes
 
 
 class TopologyError(InputError):
@@ -20,6 +21,7 @@ class TopologyError(InputError):
 NPU, SWITCH, NVSWITCH, AGGREGATOR = range(4)
 RING, TABLE, SINGLE, NONE = 0, 1, 2, 3
 _MAX_SHARES = 16  # approximate maximum sum of the shares of an NPU's NICs
+RISING_PLACE = 126  # place in `Graph.link_order` of links behind which packets begin anew, in the next lane
 UNREACHABLE = 127  # links of tables (topologies/table_routing.py) between switches that no path connects
 
 
@@ -245,13 +247,13 @@ class Routing(ABC):
         Those between two groups of switches do, as in a dragonfly, and in a group those from a switch without NPUs to
         one with some, as the way down from a spine of a dragonfly+: waits of packets then form no circle if there are
         enough lanes (topologies/deadlock.py). Where each switch is a group, as in a slim fly, lanes count links. Paths
-        that take links in an order wait in no circle anyway.
+        that take links in an order wait in no circle anyway, unless they take circuits, behind which they begin anew.
 
         Args:
             graph: The network.
         """
         if graph.link_order is not None:
-            return np.zeros(graph.links, np.bool_)
+            return np.asarray(graph.link_order == RISING_PLACE)
         here, there = graph.group[graph.link_src], graph.group[graph.link_dst]
         is_home = np.zeros(graph.nodes, np.bool_)
         is_home[graph.link_dst[graph.link_src < graph.npus]] = True
@@ -294,6 +296,7 @@ class Graph:
     bisection: tuple[int, bool] | None = None  # bits per second of one direction, and whether exact; None = not known
     link_order: Int8 | None = None  # int8[links], place in which paths take a link, as of its dimension; None = any
     warnings: tuple[str, ...] = ()  # sentences about what the file of the network has and a run does not use
+    source_routes: SourceRoutes | None = None  # paths of pairs, for runs with `routing = "source"`
 
     def node_name(self, node: int) -> str:
         """Return a name for messages and tables: "npu 3", "leaf 2".

@@ -76,10 +76,10 @@ def _signals(network: "NetworkSection") -> frozenset[str]:
         return frozenset()
 
 
-def _balancing(network: "NetworkSection") -> balancing.Balancing:
-    """Return the load balancing; ECMP if its name is unknown."""
+def _balancing(name: str) -> balancing.Balancing:
+    """Return the load balancing of a name; ECMP if it is unknown."""
     try:
-        return balancing.balancing(network.load_balancing)
+        return balancing.balancing(name)
     except pdes.RunError:
         return balancing.ECMP
 
@@ -89,8 +89,8 @@ def _repeats_selectively(run: EffectContext) -> bool:
     given = network.selective_repeat
     if given == "auto" and network.delivery != "auto":
         return network.delivery == "rud"
-    several_paths = network.routing != "minimal" or network.entropy != wire.entropy.FIXED.name
-    overtakes = several_paths or _balancing(network).reorders
+    several_paths = wire.detours.known(network.routing).reorders or network.entropy != wire.entropy.FIXED.name
+    overtakes = several_paths or any(_balancing(name).reorders for name in network.balancings)
     return overtakes if given == "auto" else bool(given)
 
 
@@ -144,8 +144,11 @@ WEIGHTED = Condition('a discipline other than "strict"', lambda run: run.network
 CONTROL = Condition("congestion_control", lambda run: run.network.congestion_control != "none")
 NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
 RECEIVER_CREDITS = Condition("receiver_credits = true", lambda run: run.network.receiver_credits)
-FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
-GRADES = Condition('load_balancing = "grades"', lambda run: run.network.load_balancing == "grades")
+LISTED = Condition('routing = "source"', lambda run: wire.detours.known(run.network.routing).by_source)
+FLOWLETS = Condition(
+    'load_balancing = "flowlet"', lambda run: any(_balancing(name).has_flowlets for name in run.network.balancings)
+)
+GRADES = Condition('load_balancing = "grades"', lambda run: "grades" in run.network.balancings)
 SPREAD = Condition('an entropy other than "fixed"', lambda run: run.network.entropy != wire.entropy.FIXED.name)
 ALL_PORTS = Condition(
     f"{SPREAD.needs}, or a rule for one port", lambda run: SPREAD.holds(run) or run.network.nic_ports != "all"
@@ -156,7 +159,7 @@ SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
 (ROUTED,) = takes("load_balancing")
 BALANCED = Condition(
     f'{ROUTED.needs}, or load_balancing by destination ("static", "rail")',
-    lambda run: ROUTED.holds(run) or _balancing(run.network).by_destination,
+    lambda run: ROUTED.holds(run) or _balancing(run.network.load_balancing).by_destination,
 )
 TIMEOUTS = Condition("rto, queue_limit, a shared buffer or faults that lose packets", _can_time_out)
 DOWN = Condition('[[faults]] with state = "down"', lambda run: any(fault.state for fault in run.config.faults))

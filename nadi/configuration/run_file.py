@@ -251,10 +251,12 @@ def _is_window_too_large(keys: Mapping[str, Any]) -> bool:
     """Return whether a window exceeds the packets of selective repeat; validation reports wrong values later."""
     try:
         packets = parse_bytes(keys.get("window")) / parse_bytes(keys.get("mtu", given_default("mtu")))
-        overtakes = balancing.balancing(keys.get("load_balancing", "ecmp")).reorders
+        names = [keys.get("load_balancing", "ecmp")]
+        names += [own.get("load_balancing", "ecmp") for own in keys.get("tiers", {}).values()]
+        overtakes = any(balancing.balancing(name).reorders for name in names)
         overtakes = overtakes or keys.get("entropy", wire.entropy.FIXED.name) != wire.entropy.FIXED.name
-        overtakes |= keys.get("routing", "minimal") != "minimal"
-    except (ValueError, TypeError, ZeroDivisionError, RunError):
+        overtakes |= wire.detours.known(keys.get("routing", "minimal")).reorders
+    except (AttributeError, ValueError, TypeError, ZeroDivisionError, RunError):
         return False
     return packets > SELECTIVE_PACKETS and (overtakes or keys.get("selective_repeat") is True)
 

@@ -119,7 +119,7 @@ _CHOOSING_KEYS = set(FABRIC_KEYS) - {"trim_last_hop", "trim_share", "trimmed_siz
 MAX_DENIED = 4096  # planes, spines and paths that a run file may deny
 # keys of switches that are set or are not
 _WITHOUT_DEFAULT = ("class_weights", "pfc_classes", "pfc_rising_classes", "ecn_by_rate", "ecn_by_class", "lane_weights")
-_ANY_SWITCH = {"latency", "cut_through"}  # keys of tiers that do not ask for shared buffers
+_ANY_SWITCH = {"latency", "cut_through", "load_balancing"}  # keys of tiers that do not ask for shared buffers
 
 
 def _known_fidelity(name: object) -> object:
@@ -152,6 +152,7 @@ class TierSection(Section):
 
     latency: values.Time | None = None  # forwarding latency, in place of that of the fabric
     cut_through: StrictBool | None = None
+    load_balancing: str | None = None
     buffer: values.BufferSize | None = None
     pfc: StrictBool | None = None
     pfc_alpha: float | None = Field(None, ge=1 / 1024, le=1024)
@@ -280,6 +281,9 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         "load_balancing"
     )
     routing: Annotated[str, values.ROUTING] = _engine("routing")
+    source_routes: Annotated[values.FilePath | None, values.FILE, needs(when.LISTED)] = Field(
+        None, description='file of the paths of pairs of NPUs that `routing = "source"` takes'
+    )
     flowlet_gap: Annotated[values.Time, needs(when.FLOWLETS)] = _engine("flowlet_gap")
     grade_thresholds: Annotated[values.Thresholds, needs(when.GRADES)] = _engine("grade_thresholds")
     entropy: Annotated[str, values.ENTROPY] = _engine("entropy")
@@ -364,10 +368,15 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         own = getattr((self.tiers or {}).get(tier), key, None)
         return getattr(self, key) if own is None else own
 
+    @property
+    def balancings(self) -> list[str]:
+        """Rules of load balancing of the switches, and of tiers of them."""
+        return list(dict.fromkeys(self.at_tier(tier, "load_balancing") for tier in ("", *(self.tiers or {}))))
+
     @model_validator(mode="after")
     def _either_switches_or_senders_choose(self) -> Self:
         """Refuse detours beside entropies of senders: switches would overwrite what the sender must learn about."""
-        if self.routing != "minimal" and self.entropy != wire.entropy.FIXED.name:
+        if wire.detours.known(self.routing).reorders and self.entropy != wire.entropy.FIXED.name:
             raise ValueError(f'routing = "{self.routing}" with entropy = "{self.entropy}"; expected one of them')
         return self
 
@@ -449,7 +458,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     @property
     def several_workers(self) -> bool:
         """Whether threads, processes and ranks may share a run."""
-        return self.model.several_workers and not self.flows and not wire.detours.reads_others(self.routing)
+        return self.model.several_workers and not self.flows and not wire.detours.known(self.routing).publish
 
 
 def _has_shared_tiers(tiers: object) -> bool:

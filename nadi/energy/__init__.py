@@ -22,7 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from nadi.errors import ConfigError
 from nadi.inputs.documents import checked, read_toml
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, parse_link_rate
-from nadi.topologies import links_to_npus
+from nadi.topologies import links_to_npus, passing_links
 
 DEFAULT_TABLE = Path(__file__).with_name("table.toml")
 # Words that a source may begin with: how its number was obtained
@@ -417,7 +417,9 @@ def port_uses(
     """Return the sending ports by sort, and the number of switches that do not count.
 
     Ports of NPUs, and the ports of switches to NPUs, count fully. Ports of switches that serve no NPU and sent nothing
-    do not count. Other ports count by `shares`. Arrays are bool[nodes], and ends, rate and bytes with headers of links.
+    do not count. Other ports count by `shares`. What a server passes on (`topologies.passing_links`) are bytes of its
+    NICs and of the ports at their other ends, which count once. Arrays are bool[nodes], and ends, rate and bytes with
+    headers of links.
 
     Args:
         src_of_link: int[links], the sending node of each link.
@@ -437,12 +439,16 @@ def port_uses(
         "nvswitch_port": is_nvswitch[src_of_link] & active[src_of_link],
         "switch_port": ~is_npu[src_of_link] & ~is_nvswitch[src_of_link] & active[src_of_link],
     }
+    passing = passing_links(src_of_link, dst_of_link, is_npu, is_nvswitch)
+    passed = {"nic": passing & is_nvswitch[src_of_link], "switch_port": passing & is_nvswitch[dst_of_link]}
     share = shares(src_of_link, dst_of_link, is_npu, rate_bps)
     uses = {}
     for sort, mask in sorts.items():
-        if mask.any():
-            number, rate, sent = (float(values[mask].sum()) for values in (share, share * rate_bps, tx_bytes))
-            uses[sort] = PortUse(number, rate, sent, int(mask.sum()))
+        own = mask & ~passing
+        if own.any():
+            number, rate, sent = (float(values[own].sum()) for values in (share, share * rate_bps, tx_bytes))
+            sent += float(tx_bytes[passed[sort]].sum()) if sort in passed else 0.0
+            uses[sort] = PortUse(number, rate, sent, int(own.sum()))
     sends = np.bincount(src_of_link, minlength=nodes) > 0
     return uses, int((sends & ~active).sum())
 

@@ -297,7 +297,7 @@ def _overtaken(simulation: FinishedRun) -> str:
     """Return a warning if all retransmissions come from reordering by flowlets, else ""."""
     settings, counters = simulation.settings, simulation.results.counters
     again = int(counters.get("retransmitted_packets", 0))
-    may_overtake = settings.load_balancing.has_flowlets and not settings.selective_repeat
+    may_overtake = any(rule.has_flowlets for rule in settings.balancings) and not settings.selective_repeat
     if not again or counters.get("dropped_packets", 0) or not may_overtake:
         return ""
     return (

@@ -12,6 +12,7 @@ from nadi import pdes
 from nadi.configuration import MAX_TELEMETRY_BUFFER_BYTES, MAX_WINDOW_PACKETS
 from nadi.configuration.sections import NetworkSection, SystemSection, TierSection
 from nadi.errors import ConfigError
+from nadi.inputs import plug_ins
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, format_bytes, format_rate, format_time
 from nadi.pdes import SharedBuffer, balancing, congestion, disciplines, wire
 from nadi.topologies import Graph, Routing, deadlock
@@ -54,7 +55,7 @@ def network_settings(
     """
     model, name = network.model, network.congestion_control
     tiers = [
-        wire.TierSwitch(word, tier.cut_through, **tier.engine_settings(SharedBuffer))
+        wire.TierSwitch(word, tier.cut_through, _own_balancing(word, network), **tier.engine_settings(SharedBuffer))
         for word, tier in (network.tiers or {}).items()
     ]
     keywords = (system or SystemSection()).engine_settings(pdes.Settings) | network.engine_settings(pdes.Settings)
@@ -76,7 +77,7 @@ def network_settings(
     }
     with _naming("denied_paths"):
         is_of_spine = any(spine >= 0 for _, spine, _ in wire.entropy.denied_of(network.denied_paths or ()))
-    if is_of_spine and network.load_balancing != "entropy":
+    if is_of_spine and "entropy" not in network.balancings:
         raise ConfigError('[network] denied_paths: names spines; expected load_balancing = "entropy"')
     if network.nic_ports == "all" and network.switch == "credits":
         raise ConfigError('[network] nic_ports: found "all" with switch = "credits"; expected "one"')
@@ -194,6 +195,24 @@ def load_balancing(name: str, selective_repeat: str | bool) -> balancing.Balanci
     return rule
 
 
+def _own_balancing(word: str, network: NetworkSection) -> balancing.Balancing | None:
+    """Return the load-balancing rule of a tier, by the word of its switches; None = that of all switches."""
+    name = (network.tiers or {})[word].load_balancing
+    if name is None or not network.model.has_packets:
+        return None
+    if plug_ins.is_file(balancing.KIND, name):
+        raise ConfigError(
+            f"[network] tiers.{word}: found load_balancing = {name!r}; expected a name, as files are for all switches"
+        )
+    if len(network.balancings) > balancing.MAX_RULES:
+        found = f"{len(network.balancings)} rules of load_balancing, {', '.join(network.balancings)}"
+        raise ConfigError(f"[network] tiers: found {found}; expected at most {balancing.MAX_RULES}")
+    try:
+        return load_balancing(name, _repeats_selectively(network))
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("[network] ", f"[network] tiers.{word}: ", 1)) from None
+
+
 def entropy_rule(name: str, selective_repeat: str | bool) -> wire.entropy.EntropyRule:
     """Return the entropy rule; refuse an unknown one, or several paths without selective repeat.
 
@@ -244,8 +263,8 @@ def circular_waits(graph: Graph, settings: pdes.Settings) -> list[str]:
         return []
 
     def circle(lanes: int, routing: Routing = graph.routing, down: Collection[int] = ()) -> list[int] | None:
-        routed, is_detoured = replace(graph, routing=routing), rule.route is not None
-        return deadlock.dependency_cycle(routed, detours=is_detoured, changes=rule.changes, classes=lanes, down=down)
+        routed = replace(graph, routing=routing, source_routes=graph.source_routes if rule.by_source else None)
+        return deadlock.dependency_cycle(routed, detours=rule.reorders, changes=rule.changes, classes=lanes, down=down)
 
     # those of collectives come before those of point-to-point messages
     first = settings.p2p_class
@@ -331,6 +350,11 @@ def _check_routing(graph: Graph, settings: pdes.Settings) -> None:
         raise ConfigError(
             f"[network] routing: {settings.routing.name} on {graph.name}, which is routed by dimensions; "
             "expected minimal, or a fabric of switches"
+        )
+    if settings.routing.by_source and graph.source_routes is None:
+        raise ConfigError(
+            f"[network] routing: {settings.routing.name} on {graph.name}, which has no source routes; expected "
+            "source_routes = FILE"
         )
 
 

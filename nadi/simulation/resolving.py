@@ -261,6 +261,10 @@ class Resolver:
                 f"[network] fidelity: found {network.fidelity!r}, which runs on one worker; "
                 f"expected {pdes.fidelity.quoted(lambda model: model.several_workers)}"
             )
+        if not network.several_workers:
+            key = "flows" if network.flows else "routing"
+            found = ", ".join(network.flows) or network.routing
+            raise ConfigError(f"[network] {key}: found {found}, which runs on one worker; expected another, or none")
         reader = WorkReader.of(self.config, force=self.force)
         graph, division = reader.graph, Division(engine.partitioner, engine.weights, reader.settings())
         # measured packets need no traces

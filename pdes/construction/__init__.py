@@ -29,6 +29,7 @@ from nadi.pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, L
 from nadi.pdes.fidelity import Fidelity
 from nadi.pdes.messages.paths import capacities
 from nadi.pdes.messages.rates import LINK_FLOWS_PER_HOP
+from nadi.pdes.network.balancing import MAX_RULES
 from nadi.pdes.network.batch import BUCKETS
 from nadi.pdes.network.framing import is_ample
 from nadi.pdes.nic.pacing import control_of, has_shares
@@ -268,12 +269,18 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
         raise ImpossibleRunError(
             f"load balancing {settings.load_balancing.name} lets packets overtake; it needs selective repeat"
         )
+    if len(settings.balancings) > MAX_RULES:
+        raise ImpossibleRunError(
+            f"{len(settings.balancings)} rules of load balancing: at most {MAX_RULES} are possible"
+        )
     if settings.routing.reorders and not settings.selective_repeat:
         raise ImpossibleRunError(f"routing {settings.routing.name} lets packets overtake; it needs selective repeat")
     if settings.routing.publish and lps > 1:
         raise ImpossibleRunError(f"routing {settings.routing.name} reads all switches; expected one LP, not {lps}")
     if settings.routing.route and graph.routing.dimensions:
         raise ImpossibleRunError(f"routing {settings.routing.name} on a fabric that is routed by dimensions")
+    if settings.routing.by_source and graph.source_routes is None:
+        raise ImpossibleRunError(f"routing {settings.routing.name} on a fabric without source routes")
     tags = program.node_tag[program.node_kind == KIND_SEND]
     if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
         raise ImpossibleRunError(f"tag {tags.max()} of a send: at most {MAX_TAG - 1} is possible with rendezvous")

@@ -19,7 +19,7 @@ from nadi.pdes.fidelity import flow, networks
 from nadi.pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_in, post_by_kind
 from nadi.pdes.messages import coupled, whole
 from nadi.pdes.network import balancing, credit_switch, detours, disciplines, framing, shared_switch, telemetry
-from nadi.pdes.network.balancing import _flows
+from nadi.pdes.network.balancing import _flows, _tiers
 from nadi.pdes.network.credit_switch import QUEUES_OF_CONTROL
 from nadi.pdes.network.routing import cell_of_several, make_changes, port_of_several
 from nadi.pdes.nic import (
@@ -154,9 +154,11 @@ def _set_denied(const: Record, graph: Graph, settings: Settings) -> None:
     """Set the constants of ports, and of the planes, spines and paths that an operator denies to senders."""
     const.port_rule = PORT_RULES.index(settings.nic_ports)
     const.denies = bool(settings.denied_paths)
+    const.chooses_early = all(rule.by_packet or rule.pick is None for rule in settings.balancings)
     is_nic = is_nic_link(graph)
     ports = np.bincount(graph.link_src[is_nic], minlength=1)
     const.planes = max(1, ports.max()) if settings.spreads_ports else 1
+    const.turned_ports = max(1, ports.max()) if settings.nic_ports in {"one", "all"} else 1
     up = np.isin(graph.link_src, graph.link_dst[is_nic]) & (graph.link_dst >= graph.npus)
     const.uplinks = max(1, np.bincount(graph.link_src[up], minlength=1).max())
     spines, paths = np.zeros((entropy.MAX_PLANES, entropy.MAX_SPINES), np.int64), np.zeros(s.MAX_PATHS, np.int64)
@@ -252,8 +254,7 @@ def _choices(
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
     return [
         *_of_senders(settings, control, has_nics=has_nics),
-        ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
-        ("balancing", settings.entropy.act and not settings.load_balancing.pick, _flows.pick),
+        *_of_balancing(settings),
         ("detour", settings.routing.route, settings.routing.route),
         ("publish", settings.routing.publish, settings.routing.publish),
         ("shared_switches", settings.switch, shared_switch.shared_switches),
@@ -272,6 +273,14 @@ def _choices(
             pacing.first_allowed,
         ),
     ]
+
+
+def _of_balancing(settings: Settings) -> list[tuple[str, Any, Any]]:
+    """Return those of `_choices` that belong to load balancing, of all switches or by tier."""
+    rules = settings.balancings
+    picks = [rule.pick or (_flows.pick if settings.entropy.act else None) for rule in rules]
+    own = [(f"balancing_{number}", pick, pick) for number, pick in enumerate(picks) if len(rules) > 1]
+    return [("balancing", len(rules) == 1 and picks[0], picks[0]), ("balancing", len(rules) > 1, _tiers.pick), *own]
 
 
 def _message_choices(settings: Settings) -> list[tuple[str, Any, Any]]:
@@ -328,7 +337,7 @@ def all_hooks() -> list[Hook]:
     choices = _choices(Settings(), congestion.NO_CONTROL, one_home=True, one_port=True, has_domains=True, has_nics=True)
     ours = [hook for _, _, hook in choices]
     controls = [control.update for control in (pacing.RATE_LIMITED, *map(congestion.control, congestion.names()))]
-    rules = [balancing.balancing(name).pick for name in balancing.names()]
+    rules = [_flows.pick, *(balancing.balancing(name).pick for name in balancing.names())]
     rules += [hook for rule in map(detours.detours, detours.names()) for hook in (rule.route, rule.publish)]
     orders = [disciplines.discipline(name).pick for name in disciplines.names()]
     spreads = [entropy.entropy_rule(name).act for name in entropy.names()]

@@ -37,6 +37,10 @@ class Fabric:
         switches = np.arange(graph.nodes) >= graph.npus
         # [nodes] 1 = the switch cuts through
         self.cut = (at_tiers(graph, settings, "cut_through").astype(bool) & switches).astype(np.int8)
+        # [nodes] number of the node's rule of load balancing among those of the run
+        rules = settings.balancings
+        own = at_tiers(graph, settings, "load_balancing") if len(rules) > 1 else [rules[0]] * graph.nodes
+        self.rule = np.array([rules.index(rule) for rule in own], np.int8)
         self.latency_ps = graph.node_latency_ps.astype(np.int64)  # [nodes] arrival to departure, unless in delay_ps
         self.delay_ps = graph.link_delay_ps.astype(np.int64)  # [links] propagation time
         if settings.has_port_queues:  # forwarding latency counts as a part of the link
@@ -47,13 +51,12 @@ class Fabric:
         self.inside = is_in_domain(graph)  # [links] within an NVLink domain
         self.ample = is_ample(graph)  # [links] of aggregators
         self.classes, self.link_class = self._classes(graph, seen, framed, settings)  # table, [links] its rows
-        self.smallest_bytes = settings.smallest_bytes
+        smallest_bytes = settings.smallest_bytes
         if settings.switch:
-            self.smallest_bytes = min(self.smallest_bytes, PAUSE_FRAME_BYTES)
+            smallest_bytes = min(smallest_bytes, PAUSE_FRAME_BYTES)
         if settings.credits:
-            self.smallest_bytes = min(self.smallest_bytes, settings.credits.credit_frame_bytes)
-        if framed.any():
-            self.smallest_bytes = min(self.smallest_bytes, FLIT_BYTES)
+            smallest_bytes = min(smallest_bytes, settings.credits.credit_frame_bytes)
+        self.smallest_bytes = np.where(framed, min(smallest_bytes, FLIT_BYTES), smallest_bytes)  # [links]
         # words of a packet in an outbox
         has_telemetry = "telemetry" in settings.congestion_control.signals
         self.crossing_words = packet.CROSSING_WORDS + Telemetry.words * has_telemetry
@@ -173,15 +176,18 @@ def at_tiers(graph: Graph, settings: Settings, key: str) -> NDArray[np.number[An
 
     Args:
         graph: The fabric (`Graph`).
-        settings: Settings of the run; all keys but cut_through are those of shared buffers.
+        settings: Settings of the run; all keys but cut_through and load_balancing are of shared buffers.
         key: The name of a field of `TierSwitch`.
     """
-    values = np.full(graph.nodes, getattr(settings if key == "cut_through" else settings.switch, key))
+    values = np.full(graph.nodes, getattr(settings if key in _OF_ANY_SWITCH else settings.switch, key))
     for tier in settings.tiers:
         if getattr(tier, key) is not None:
             of_tier = [tier_word(name) == tier.word for name in graph.switch_names]
             values[graph.npus :][of_tier] = getattr(tier, key)
     return values
+
+
+_OF_ANY_SWITCH = {"cut_through", "load_balancing"}  # keys of tiers that are not those of shared buffers
 
 
 def tier_word(switch_name: str) -> str:
@@ -203,7 +209,9 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
     # while circuits are dark, paths may be longer
     routings: list[Any] = [graph.routing, *(settings.faults.routings.values() if settings.faults.circuits else ())]
     # a detour is two paths one after the other
-    hops = max(routing.longest_links() for routing in routings) * (2 if settings.routing.route else 1)
+    hops = max(routing.longest_links() for routing in routings) * (2 if settings.routing.reorders else 1)
+    if settings.routing.by_source and graph.source_routes:
+        hops = max(hops, graph.source_routes.longest_links)
     psb = s.PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.min()
     wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
     per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))

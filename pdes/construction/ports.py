@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nadi.pdes.construction.fabric import NPU_KIND, REFERENCE_BPS, Fabric, at_tiers
+from nadi.pdes.construction.fabric import NPU_KIND, REFERENCE_BPS, Fabric, at_tiers, nic_rate_bps
 from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings, SharedBuffer, TierSwitch
-from nadi.pdes.core import Graph, ImpossibleRunError, Int32, Int64, Record, Rows, packet
+from nadi.pdes.core import Graph, ImpossibleRunError, Int32, Int64, Record, Rows, packet, state as s
 from nadi.pdes.core.jit import aligned, rows_of, zeros
 from nadi.pdes.core.rows.network import (
     Gate,
@@ -21,7 +21,7 @@ from nadi.pdes.network import lane_credits, port_queues
 from nadi.pdes.network.credit_switch import QUEUES_OF_CONTROL
 from nadi.pdes.network.framing import domain_switches
 from nadi.pdes.network.shared_switch import trimmed_a_turn
-from nadi.pdes.nic.several_ports import STORED_PACKETS
+from nadi.pdes.nic.several_ports import READ_AHEAD_PS
 
 if TYPE_CHECKING:
     from nadi.pdes.construction.layout import Part
@@ -46,7 +46,9 @@ def headrooms(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
     packet = settings.mtu_bytes + settings.header_bytes
     round_trip_ps = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
     found = np.ceil(round_trip_ps / fabric.psb).astype(np.int64) + 3 * packet + PAUSE_FRAME_BYTES
-    found += STORED_PACKETS * packet * settings.spreads_ports * (graph.node_kind[graph.link_src] == NPU_KIND)
+    if settings.spreads_ports:
+        read_ahead_bytes = READ_AHEAD_PS * nic_rate_bps(graph, settings) // int(s.PS_PER_BYTE_AT_1_BPS)
+        found[graph.node_kind[graph.link_src] == NPU_KIND] += read_ahead_bytes
     if settings.switch:
         given = at_tiers(graph, settings, "pfc_headroom_bytes")[graph.link_dst].astype(np.int64)
         found = np.where(given > 0, given, found)
@@ -102,7 +104,7 @@ def lossless_bits(settings: Settings) -> int:
 def _set_tiers(pool: Rows, graph: Graph, part: "Part", settings: Settings) -> None:
     """Set what the switches of a tier have in common, in the rows `pool` of an LP's nodes."""
     switch = settings.switch or SharedBuffer()
-    of_node = {key: at_tiers(graph, settings, key)[part.nodes] for key in TierSwitch._fields[2:]}
+    of_node = {key: at_tiers(graph, settings, key)[part.nodes] for key in TierSwitch._fields[3:]}
     pool.pfc[:] = of_node["pfc"].astype(bool) * lossless_bits(settings)
     pool.trim[:] = of_node["trimming"]
     pool.alpha_1024ths[:] = np.round(1024 * of_node["pfc_alpha"].astype(np.float64))
@@ -138,7 +140,9 @@ def class_arrays(settings: Settings, part: "Part") -> dict[str, Any]:
     """
     of_npus = np.full(part.npus, settings.p2p_class)
     if settings.p2p_classes is not None:
-        of_npus = settings.p2p_classes[part.nodes[: part.npus]]
+        own = part.nodes[: part.npus]
+        known = own < len(settings.p2p_classes)  # aggregators, which come after the NPUs, send collectives alone
+        of_npus[known] = settings.p2p_classes[own[known]]
     groups = np.zeros(1) if settings.group_classes is None else settings.group_classes
     return {"group_class": aligned(groups, np.int8), "p2p_class": aligned(of_npus, np.int8)}
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from nadi.pdes.construction.circuits import unrolled
+from nadi.pdes.construction.detours import tables_of_detours, tables_of_lists
 from nadi.pdes.construction.faults import Faults, LinkFault, NpuFault
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core import Array, Float64, Graph, ImpossibleRunError, Int8, Int32, Int64, Record, Rows, state as s
 from nadi.pdes.core.jit import aligned, row_of, rows_of, unused
-from nadi.pdes.core.packet import COLUMN_BITS, link_meta
+from nadi.pdes.core.packet import link_meta
 from nadi.pdes.core.rows.network import Change, Forwarding, LinkClass, OutgoingLink
 from nadi.pdes.network.framing import NVSWITCH_KIND
 from nadi.pdes.network.routing import SET_SHIFT, UNREACHABLE, salt_of
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from nadi.pdes.construction.fabric import Fabric
     from nadi.pdes.construction.layout import Part
 
-SWITCH_KIND = 1  # word of graph.node_kind that marks a switch outside hosts
 NO_CELL = np.int32(0)  # cell of the switch itself or of an unreachable home
 
 
@@ -82,24 +82,34 @@ def routing_tables(
         down: Links that are down, without which the fabric is routed.
     """
     routing: Any = graph.routing
+    listed = graph.source_routes.without(down) if settings.routing.by_source and graph.source_routes else None
+    if listed is not None:
+        # further port sets, behind those of the tables
+        set_ptr = np.append(routing.set_ptr, routing.set_ptr[-1] + listed.set_ptr[1:])
+        more = {"set_ptr": set_ptr, "set_link": np.append(routing.set_link, listed.set_link)}
+        graph = replace(graph, routing=replace(routing, **more))
     cells, link = _cells(graph, part)
     salt, first_link = salt_of(settings.seed, part.nodes), part.out_ptr[:-1]
     # one word per node: latency, whether it has a choice, whether it cuts through
-    forward = (
-        fabric.latency_ps[part.nodes] << 2
-        | routing.choosing_nodes(graph.nodes)[part.nodes] << 1
-        | fabric.cut[part.nodes]
-    )
+    chooses = routing.choosing_nodes(graph.nodes)[part.nodes]
+    rules = settings.balancings
+    if len(rules) > 1 and not settings.entropy.act:
+        chooses = chooses * np.array([rule.pick is not None for rule in rules])[fabric.rule[part.nodes]]
+    forward = fabric.latency_ps[part.nodes] << 2 | chooses << 1 | fabric.cut[part.nodes]
     node = rows_of(Forwarding, len(part.nodes), salt=salt, first_link=first_link, forward=forward)
     fields = {"link": link, "node": node}
-    if settings.load_balancing.has_flowlets:
+    if len(rules) > 1:
+        fields["rule"] = fabric.rule[part.nodes]
+    if any(rule.has_flowlets for rule in rules):
         fields["flowlet"] = np.zeros(len(node) * s.FLOWLETS * 2)
-    if settings.load_balancing.by_host:
+    if any(rule.by_host for rule in rules):
         fields["host"] = graph.host
     if routing.dimensions == 0:
         fields |= _by_table(graph, part, cells, node[: len(part.nodes)])
-        if settings.routing.route:
-            fields |= _detours(graph, part, down)
+        if settings.routing.reorders:
+            fields |= tables_of_detours(graph, part, down)
+        if listed is not None:
+            fields |= tables_of_lists(listed.rows(graph.link_src), part, cells[len(routing.set_ptr) - 1 :])
     else:
         fields |= {"cell": cells[routing.sets], "size": routing.sizes, "digit": routing.digit[: graph.npus]}
         fields |= {"here": routing.digit[part.nodes], "mode": routing.mode[part.nodes]}
@@ -164,53 +174,21 @@ def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
     shares = graph.port_shares[part.links[: part.out_ptr[part.npus]]]
     if _shares_leaves(graph):
         hops, own = _nvswitches_first(graph, entries, hops, own)
-    return {"hops": hops, "hop_row": hop_row, "hop_column": own, "via": via, "share": shares}
+    only = _only_homes(r.home, hops, switch)
+    return {"hops": hops, "hop_row": hop_row, "hop_column": own, "only_home": only, "via": via, "share": shares}
 
 
-def _detours(graph: Graph, part: "Part", down: frozenset[int]) -> dict[str, Array]:
-    """Return the routes' arrays for detours (pdes/network/detours) over homes of other groups; down: links that are."""
-    r: Any = graph.routing
-    columns = len(r.home_node)
-    if columns > 1 << COLUMN_BITS:
-        raise ImpossibleRunError(f"{columns} switches with NPUs: at most {1 << COLUMN_BITS} are possible with detours")
-    # without groups, each switch of the fabric is one; NVSwitches of hosts are in none
-    group = graph.group
-    if (group < 0).all():
-        group = np.where(graph.node_kind == SWITCH_KIND, np.arange(graph.nodes), -1).astype(np.int32)
-    column_group, own, ends = group[r.home_node], group[part.nodes], group[graph.link_dst[part.links]]
-    # switches that paths join are named by their first home: detours lead over these alone
-    is_joined = r.hops < r.cut_hops
-    joined = np.where(is_joined.any(axis=1), is_joined.argmax(axis=1), -1)
-    # a packet leaves its detour when it enters a group: where groups have several homes, the last link to the home, and
-    # the like from there, count once
-    several = len(np.unique(column_group)) < columns
-    hops_after = np.maximum(r.hops[r.row[r.home_node]] - several, 0)
-    stride = graph.nodes + 1  # above all groups
-    here = np.where(r.row[part.nodes] >= 0, joined[r.row[part.nodes]], -1).astype(np.int64) * stride
-    key = joined[r.row[r.home_node]].astype(np.int64) * stride + column_group
-    ordered = np.argsort(key, kind="stable")
-    detour = ordered[column_group[ordered] >= 0]
-    bounds = [np.searchsorted(key[detour], here + own, side) for side in ("left", "right")]
-    bounds += [np.searchsorted(key[detour], here + more) for more in (0, graph.nodes)]
-    # a home of the group at the other end of each link to another group
-    owner = np.repeat(np.arange(len(part.nodes)), np.diff(part.out_ptr))[: len(part.links)]
-    place = np.searchsorted(key[detour], here[owner] + ends)
-    leads = np.append(key[detour], -2)[place] == here[owner] + ends
-    leads &= (ends >= 0) & (own[owner] >= 0) & (ends != own[owner]) & ~np.isin(part.links, list(down))
-    switches = np.flatnonzero(r.row[part.nodes] >= 0)
-    row = np.zeros(len(part.nodes), np.int64)
-    row[switches] = np.arange(len(switches)) * columns
-    return {
-        "group": own,
-        "column_group": column_group,
-        "detour": detour,
-        "own_homes": np.stack(bounds, axis=1),
-        "near_ptr": np.searchsorted(owner[leads], np.arange(len(part.nodes) + 1)),
-        "near": detour[place[leads]],
-        "switch_row": row,
-        "switch_hops": r.hops[r.row[part.nodes[switches]]],
-        "home_hops": hops_after,
-    }
+def _only_homes(home: Int32, hops: Int8, is_switch: Array) -> Int32:
+    """Return int32[entries], the place among an NPU's homes of the only ones that an entry reaches, -1 = several."""
+    # Planes have one of each NPU's homes each. home: int32[NPUs, places], columns. hops: int8[switches among the
+    # entries, columns]. is_switch: bool[entries].
+    reached = np.zeros((len(hops), home.shape[1]), bool)
+    for place in range(home.shape[1]):
+        columns = np.unique(home[:, place])
+        reached[:, place] = (hops[:, columns[columns >= 0]] < UNREACHABLE).any(axis=1)
+    only = np.full(len(is_switch), -1, np.int32)
+    only[is_switch] = np.where(reached.sum(axis=1) <= 1, reached.argmax(axis=1), -1)
+    return only
 
 
 def _shares_leaves(graph: Graph) -> bool:
@@ -243,8 +221,12 @@ def _nvswitches_first(graph: Graph, entries: Int64, hops: Array, own_column: Arr
 ALWAYS_LOST = 1 << 32  # loss probability 1 in units of 2**-32
 TABLES = {
     "table_node": ("node",),
-    "table64": ("hop_row",),
-    "table32": ("cell", "attach", "home", "link", "hop_column", "via", "detour", "own_homes", "near_ptr", "near"),
+    "table64": ("hop_row", "listed_pair"),
+    "table32": (
+        *("cell", "attach", "home", "link", "hop_column", "only_home", "via"),
+        *("detour", "own_homes", "near_ptr", "near"),
+        *("listed_ptr", "listed_cell_ptr", "listed_cell"),
+    ),
     "table8": ("hops", "switch_hops", "home_hops"),
 }  # routing tables that may differ between sets, in the order of pdes.network.routing.change_routes
 Fault = TypeVar("Fault", LinkFault, NpuFault)
@@ -488,5 +470,6 @@ def _without_ports(routes: s.Routes, part: "Part", down_links: frozenset[int]) -
         via=via,
         hop_row=np.append(routes.hop_row, len(routes.hops)),
         hop_column=np.append(routes.hop_column, np.int32(-1)),
+        only_home=np.append(routes.only_home, np.int32(0)),
         hops=np.append(routes.hops, np.full(homes, UNREACHABLE, np.int8)),
     )

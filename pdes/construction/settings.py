@@ -27,6 +27,7 @@ class TierSwitch(NamedTuple):
 
     word: str  # "leaf" of the switches "leaf 0", "leaf 1", ...
     cut_through: bool | None = None
+    load_balancing: Balancing | None = None
     buffer_bytes: int | None = None
     pfc: bool | None = None
     pfc_alpha: float | None = None
@@ -158,7 +159,9 @@ class Settings:
     queue_limit_bytes: int = setting(0, "drop-tail limit of a switch port", "unlimited")
     cut_through: bool = setting(False, "forward a packet as soon as its header has arrived")
     tiers: tuple[TierSwitch, ...] = setting(
-        (), "keys of switches that differ by the word of a switch's name: buffer, PFC, ECN, trimming, latency", "none"
+        (),
+        "keys of switches that differ by the word of their names: load balancing, latency, buffer, PFC, ECN, trimming",
+        "none",
     )
     rto_ps: int = setting(0, "retransmission timeout: time without progress after which a sender retransmits", "auto")
     max_retries: int = setting(16, "consecutive timeouts after which the run fails")
@@ -298,7 +301,14 @@ class Settings:
     @property
     def overtakes(self) -> bool:
         """Whether packets of a queue pair may overtake each other, since they take different paths."""
-        return self.load_balancing.reorders or self.routing.reorders or self.entropy.act is not None
+        sprays = any(rule.reorders for rule in self.balancings)
+        return sprays or self.routing.reorders or self.entropy.act is not None
+
+    @property
+    def balancings(self) -> tuple[Balancing, ...]:
+        """Distinct rules of load balancing of the run: that of all switches, then those of tiers."""
+        own = (tier.load_balancing for tier in self.tiers if tier.load_balancing)
+        return tuple(dict.fromkeys((self.load_balancing, *own)))
 
     @property
     def spreads_ports(self) -> bool:

@@ -28,6 +28,7 @@ MAX_DATA_CLASSES = 8  # data classes of packets, which are virtual lanes of swit
 # Of the fields of word 1; NPU numbers are below 2^19. Bytes and flags begin at whole bytes, which kernels load alone;
 # the sixth flag has its place below the bytes.
 FLAGS_SHIFT, BYTES_SHIFT, DATA_CLASS_SHIFT = 39, 40, 61
+ENDS_MASK = (1 << FLAGS_SHIFT) - 1  # bits of word 1 with the destination and source NPU
 GROUP_SHIFT, SEQ_SHIFT = 44, 24  # of the group, and of the collective's number in it, in word 3
 P2P = (1 << 19) - 1  # group number of point-to-point messages
 CONNECTION_SHIFT = 19  # of the 6-bit number in a connection of two NPUs, group | number << CONNECTION_SHIFT (25 bits)

@@ -81,12 +81,9 @@ LOSS_NAK, LOSS_TIMEOUT, LOSS_TRIMMED = range(3)
 # Operations of the hook of credits (pdes/nic/receiver_credits.py).
 CREDIT_BEGIN, CREDIT_SPEND, CREDIT_HEAR, CREDIT_CONTROL, CREDIT_RECEIVE, CREDIT_PACE, CREDIT_REQUEST = range(7)
 
-TELEMETRY_CLASS_SHIFT = 46
-TELEMETRY_QUEUE_SHIFT = 34
-MAX_TELEMETRY_HOPS = 7
+TELEMETRY_CLASS_SHIFT, TELEMETRY_QUEUE_SHIFT, MAX_TELEMETRY_HOPS = 46, 34, 7
 
-REF_LANE = 40
-REF_INSTANCE = 1 << 61
+REF_LANE, REF_INSTANCE = 40, 1 << 61
 
 SELECTIVE_PACKETS = 512  # packets that a bit set of selective repeat covers
 
@@ -98,9 +95,7 @@ MAX_PATHS = 256  # entropies of a queue pair: up to which Ultra Ethernet and MRC
 
 PENDING_LANES = 62  # lanes of a plan that a bit set covers; with more lanes, all are checked each time
 
-LANES = 4
-COMPUTE_LANE = 1
-REMOTE_LANE = 3
+LANES, COMPUTE_LANE, REMOTE_LANE = 4, 1, 3
 
 SLOWDOWN_UNIT = 1000  # units of slow_1000ths per factor 1
 
@@ -123,21 +118,20 @@ NEED_SAMPLES = 10
 class Routes(NamedTuple):
     """Routing state. A cell is a port set: links << 22 | first; with one link, `first` is that link itself."""
 
-    # Links in cells and sets are numbered from the node's first outgoing link.
-
     node: Annotated[np.recarray, network.Forwarding, BUILT]  # rows: how a node forwards
     cell: Annotated[Int32, BUILT]  # table mode: stretches of rows; dimension mode: sets
     attach: Annotated[Int32, BUILT]  # [npus * homes] cell from a home to the NPU
     home: Annotated[Int32, BUILT]  # [npus * homes] column, -1 none
-    link: Annotated[Int32, BUILT]  # members of the sets that have several
+    link: Annotated[Int32, BUILT]  # members of the sets that have several, from the node's first outgoing link on
     hops: Annotated[Int8, BUILT]  # table mode, several homes: switches to the home, [rows x homes]
     hop_row: Annotated[Int64, BUILT]  # [nodes and what `via` needs beyond] offset of the node's row in `hops`
     hop_column: Annotated[Int32, BUILT]  # likewise: home column of a switch, -1 none
+    only_home: Annotated[Int32, BUILT]  # likewise: which of an NPU's homes can be reached from there, -1 several
     # two words of a rule of load balancing by hash of flow or by destination
     flowlet: Annotated[Int64, RowsOf.NODE, Each(2 * FLOWLETS)]
     host: Annotated[Int32, BUILT]  # [npus of the fabric] its host
-    # [ports] table mode, NPUs of several ports: entry of `hop_row` of the switch at the other end
-    via: Annotated[Int32, BUILT]
+    rule: Annotated[Int8, BUILT]  # [nodes] load balancing of the node's tier, where tiers differ
+    via: Annotated[Int32, BUILT]  # [ports] table mode, NPUs of several: entry of `hop_row` of the switch at the end
     share: Annotated[Int32, BUILT]  # [ports] likewise: the port's share of its NPU's connections, `Graph.port_shares`
     # detours (pdes/network/detours): groups of switches, and homes over which packets may go, as columns
     group: Annotated[Int32, BUILT]  # [nodes] group of a switch, -1 none
@@ -149,6 +143,11 @@ class Routes(NamedTuple):
     switch_row: Annotated[Int64, BUILT]  # [nodes] offset of the switch in `switch_hops`
     switch_hops: Annotated[Int8, BUILT]  # links from own switches to each home
     home_hops: Annotated[Int8, BUILT]  # [homes * homes] links from home to home, with groups one less
+    # source routes (pdes/network/detours/source.py)
+    listed_ptr: Annotated[Int32, BUILT]  # [nodes + 1] entries of `listed_pair` of each switch
+    listed_pair: Annotated[Int64, BUILT]  # pairs whose paths cross the switch, ascending, as in word 1 of packets
+    listed_cell_ptr: Annotated[Int32, BUILT]  # [pairs + 1] entries of `listed_cell` of each of these
+    listed_cell: Annotated[Int32, BUILT]  # cell of each path of the pair, -1 = as the tables say
     here: Annotated[Int32, BUILT]  # [nodes * D] own coordinates
     digit: Annotated[Int32, BUILT]  # [npus of the fabric * D]
     mode: Annotated[Int8, BUILT]  # [nodes * D]

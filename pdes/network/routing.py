@@ -236,7 +236,8 @@ def hops_by(net, routes, port, dst):
     # the table of hops is that of the switch at the other end: NPUs have no rows
     via = routes.via[port]
     best = UNREACHABLE
-    for i in range(homes):
+    only = np.int64(routes.only_home[via])
+    for i in range(max(only, 0), only + 1 if only >= 0 else homes):
         column = routes.home[dst * homes + i]
         if column >= 0:
             hops = 0 if column == routes.hop_column[via] else np.int64(routes.hops[routes.hop_row[via] + column])
@@ -294,10 +295,11 @@ def cell_of_several(world_address, node, dst, word2):
         return np.int64(dimension_cell(net, routes, node, dst, word2))
     forwarding = routes.node[node]
     homes = net.const.homes
+    only = np.int64(routes.only_home[node])
     best = UNREACHABLE
     cell = np.int64(0)
     equals = 0
-    for i in range(homes):
+    for i in range(max(only, 0), only + 1 if only >= 0 else homes):
         column = routes.home[dst * homes + i]
         if column >= 0:
             here = column == forwarding.column
@@ -309,7 +311,7 @@ def cell_of_several(world_address, node, dst, word2):
                 # reservoir sampling: the k-th of equal homes replaces the choice with probability 1 / k, so each is
                 # equally likely
                 equals += 1
-                if (mix(forwarding.salt ^ ((entropy(word2) + i) * 0x5BD1E995)) * equals) >> 32 == 0:
+                if equals == 1 or (mix(forwarding.salt ^ ((entropy(word2) + i) * 0x5BD1E995)) * equals) >> 32 == 0:
                     cell = np.int64(routes.attach[dst * homes + i]) if here else cell_to(routes, node, column)
     if equals == 0 and net.const.pit > 0:
         cell = net.const.pit - forwarding.first_link
@@ -331,8 +333,7 @@ def port_of_several(world_address, node, dst, word2):
     net, routes = world.net, world.routes
     if net.const.dimensions > 0:
         return choose(routes, dimension_cell(net, routes, node, dst, word2), node, word2)
-    best = UNREACHABLE
-    total = 0
+    best, total = UNREACHABLE, 0
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
         hops = hops_by(net, routes, out, dst)
         if hops < best:
@@ -352,11 +353,9 @@ def port_of_several(world_address, node, dst, word2):
         pick = choose_of(routes, node, total, word2)
     link = np.int64(net.out_ptr[node])
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
-        if hops_by(net, routes, out, dst) == best:
-            share = share_of(routes, out, best)
-            if pick >= 0 and pick < share:
-                link = np.int64(out)
-            pick -= share
+        if pick >= 0 and hops_by(net, routes, out, dst) == best:
+            link = np.int64(out)
+            pick -= share_of(routes, out, best)
     return link
 
 
@@ -412,20 +411,20 @@ def change_routes(routes, schedule, epoch, epochs):
     nodes = routes.node.shape[0]
     for i in range(nodes):
         copy_row(routes.node, i, schedule.table_node, epoch * nodes + i)
-    put_table(routes.hop_row, schedule.table64, 0, epoch, epochs)
-    at = put_table(routes.cell, schedule.table32, 0, epoch, epochs)
-    at = put_table(routes.attach, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.home, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.link, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.hop_column, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.via, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.detour, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.own_homes, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.near_ptr, schedule.table32, at, epoch, epochs)
-    put_table(routes.near, schedule.table32, at, epoch, epochs)
-    at = put_table(routes.hops, schedule.table8, 0, epoch, epochs)
-    at = put_table(routes.switch_hops, schedule.table8, at, epoch, epochs)
-    put_table(routes.home_hops, schedule.table8, at, epoch, epochs)
+    at = put_table(routes.hop_row, schedule.table64, 0, epoch, epochs)
+    put_table(routes.listed_pair, schedule.table64, at, epoch, epochs)
+    at = 0
+    for table in (routes.cell, routes.attach, routes.home, routes.link):
+        at = put_table(table, schedule.table32, at, epoch, epochs)
+    for table in (routes.hop_column, routes.only_home, routes.via):
+        at = put_table(table, schedule.table32, at, epoch, epochs)
+    for table in (routes.detour, routes.own_homes, routes.near_ptr, routes.near):
+        at = put_table(table, schedule.table32, at, epoch, epochs)
+    for table in (routes.listed_ptr, routes.listed_cell_ptr, routes.listed_cell):
+        at = put_table(table, schedule.table32, at, epoch, epochs)
+    at = 0
+    for table in (routes.hops, routes.switch_hops, routes.home_hops):
+        at = put_table(table, schedule.table8, at, epoch, epochs)
 
 
 @inline

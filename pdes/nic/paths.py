@@ -12,8 +12,9 @@ import numpy as np
 
 from nadi.pdes.core import packet, state
 from nadi.pdes.core.algorithms import mix2
-from nadi.pdes.core.jit import call_hook, clear_row, hook, inline
+from nadi.pdes.core.jit import call_hook, clear_row, hook, inline, prefetch
 from nadi.pdes.nic.control import update_control
+from nadi.pdes.nic.entropy._turns import path_at
 
 
 @inline
@@ -111,6 +112,23 @@ def probe_words(net, qp, value):
     return packet.filled_in(qp.w1, net.const.header_bytes, 0), word2, np.int64(0)
 
 
+@inline
+def prefetch_turns(net, qps, pair):
+    """Prefetch what the queue pairs that take turns at a port after `pair` of `qps` and `net` need to send."""
+    # each stage reads what the one before has prefetched: the row of the next but one names the one behind it
+    following = np.int64(qps.qp[pair].ring_next)
+    later = np.int64(qps.qp[following].ring_next)
+    prefetch(qps.qp, np.int64(qps.qp[later].ring_next), 0)
+    prefetch(qps.qp, later, 1)
+    prefetch(qps.cc, later, 0)
+    prefetch(qps.paths, later, 0)
+    prefetch(qps.sel_tx, later, 4)
+    prefetch(qps.sent_at, following * state.SELECTIVE_PACKETS + (qps.qp[following].next_seq & 511), 0)
+    prefetch(qps.path_sent, following * state.SELECTIVE_PACKETS + (qps.qp[following].next_seq & 511), 0)
+    path = path_at(net, qps.paths[following], qps.paths[following].position)
+    prefetch(qps.penalty, following * net.const.paths + path, 0)
+
+
 @hook
 def steer(world_address, operation, pair, a, b, now_ps):
     """Choose the path of a packet of queue pair `pair` and return its entropy, or learn what became of packets.
@@ -142,6 +160,7 @@ def steer(world_address, operation, pair, a, b, now_ps):
         path = call_hook(rule, world_address, state.PATH_CHOOSE, pair, b >> 1, now_ps)
         if keeps:
             qps.path_sent[sent] = path
+        prefetch_turns(net, qps, pair)
         return (paths.first + path * paths.step) & packet.ENTROPY_MASK
     if operation == state.PATH_TO_PROBE:
         path = call_hook(rule, world_address, state.PATH_PROBE, pair, 0, now_ps)

@@ -2,10 +2,10 @@
 
 With `[network] nic_ports = "all"` all ports of an NPU to ordinary switches are one NIC. Its queue pairs and
 acknowledgements take turns at the first of these ports, at the rate of all together, and each packet leaves by the port
-that its entropy names. A port stores up to STORED_PACKETS full packets beside the one on the wire; a packet for a port
-with more waits, and so do the packets behind it. As consecutive turns of an entropy rule take each port once, all are
-busy as long as no path is left out. Acknowledgements take the ports by which their data came, in no such order: without
-a store each of them would wait for a packet on the wire of its port, and keep the other ports idle meanwhile.
+that its entropy names. Beside the packet on the wire, a port stores what the NIC reads ahead, READ_AHEAD_PS at the rate
+of all its ports; a packet for a port with more waits, and so do the packets behind it. Consecutive turns of an entropy
+rule take each port once. But several queue pairs, and acknowledgements, which take the ports by which their data came,
+have no common order: without a store each would wait for a packet on the wire of its port, and keep the others idle.
 """
 
 import numpy as np
@@ -14,13 +14,13 @@ from nadi.pdes.core.jit import call_hook, hook, inline
 from nadi.pdes.core.packet import destination, wire_bytes
 from nadi.pdes.core.state import world_at
 from nadi.pdes.network.lane_credits import spend
-from nadi.pdes.network.link import full_packet_bytes, link_psb, link_send, serialisation_ps
+from nadi.pdes.network.link import link_psb, link_send, serialisation_ps
 from nadi.pdes.network.routing import npu_route
 
-# Not published. A port that fetches data from a GPU over PCIe needs about this much to stay busy: reads take about 1 us
-# (Neugebauer et al., "Understanding PCIe performance for end host networking", SIGCOMM 2018), and 100 Gb/s are
-# 12.5 kB in that time.
-STORED_PACKETS = 4
+# How much a NIC stores for a port is not published. To be busy, it reads as many bytes of its GPU's memory ahead as
+# pass in the time of a read over PCIe, which takes about 1 us (Neugebauer et al., "Understanding PCIe performance for
+# end host networking", SIGCOMM 2018). These belong to no port: one whose turns come close together may have all.
+READ_AHEAD_PS = 1_000_000
 
 
 @inline
@@ -130,7 +130,7 @@ def nic_send(world_address, node, link, asked_ps, now_ps, word1, word2, word3):
     if not has_several:
         return np.int64(net.tx[out].busy_ps)
     nic = world.npus.nic[link]
-    stored_ps = STORED_PACKETS * serialisation_ps(full_packet_bytes(net), link_psb(net, out))
+    stored_ps = np.int64(READ_AHEAD_PS * link_psb(net, out) / nic.ps_per_byte)
     turn_ps = max(1, serialisation_ps(wire_bytes(word1), nic.ps_per_byte))
     nic.busy_ps = max(now_ps + turn_ps, net.tx[out].busy_ps - stored_ps)
     return np.int64(nic.busy_ps)

@@ -7,10 +7,11 @@ what the stage before has prefetched.
 import numpy as np
 
 from nadi.pdes.core import packet
-from nadi.pdes.core.algorithms import home
+from nadi.pdes.core.algorithms import find_row, home
 from nadi.pdes.core.jit import inline, prefetch
-from nadi.pdes.core.state import BLOCK_SHIFT
+from nadi.pdes.core.state import BLOCK_SHIFT, SELECTIVE_PACKETS
 from nadi.pdes.network.link import inbox_of
+from nadi.pdes.nic.paths import path_of_entropy
 from nadi.pdes.npu.agenda import lane_place
 
 MAX_NAMED = 4  # packets of an inbox whose queue pairs and lanes are prefetched; few inboxes get more in a cell
@@ -99,6 +100,57 @@ def prefetch_named(net, npus, qps, insts, node):
                 lane = lane_of(net, npus, insts, node, arrival.w3)
                 if lane >= 0:
                     prefetch(insts.lane, lane, 0)
+
+
+LINE_OF_COUNTS = 4  # cache line of a row of `Selective` with its counts; the first two are bits of packets
+BITS_OF_LINE = 256  # packets in a line of bits, of which each word has 32
+
+
+@inline
+def prefetch_arrival(net, qps, record):
+    """Prefetch what a packet that an NPU will handle soon names, where queue pairs take several paths.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        record: Record of the packet.
+    """
+    # such queue pairs have ten cache lines for a packet, and packets in a row are of different ones
+    word1, word2 = net.record[record].w1, net.record[record].w2
+    if packet.flags(word1) & packet.FLAG_ACK != 0:
+        pair = packet.sender_pair(word2)
+        prefetch_pair(net, qps, pair)
+        prefetch(qps.cc, pair, 1)
+        prefetch(qps.cc, pair, 2)
+        prefetch(qps.paths, pair, 0)
+        prefetch(qps.paths, pair, 1)
+        prefetch(qps.sel_tx, pair, 0)
+        prefetch(qps.sel_tx, pair, 1)
+        prefetch(qps.sel_tx, pair, LINE_OF_COUNTS)
+        expected, ahead = packet.sack_numbers(word2, 0)
+        prefetch(qps.sent_at, pair * SELECTIVE_PACKETS + (expected + ahead & (SELECTIVE_PACKETS - 1)), 0)
+    else:
+        prefetch(qps.rxqp, home(qps.rxqp, packet.receiver_key(word1, word2)), 0)
+
+
+@inline
+def prefetch_named_by(net, qps, record):
+    """Prefetch what the queue pair of a packet names, after `prefetch_arrival`: bits of its number, or of its path.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        record: Record of the packet.
+    """
+    word1, word2 = net.record[record].w1, net.record[record].w2
+    if packet.flags(word1) & packet.FLAG_ACK != 0:
+        pair = packet.sender_pair(word2)
+        path = path_of_entropy(net, qps.paths[pair], packet.entropy(word2))
+        prefetch(qps.penalty, pair * net.const.paths + path, 0)
+    else:
+        receiver = find_row(qps.rxqp, packet.receiver_key(word1, word2))
+        prefetch(qps.sel_rx, receiver, (word2 & (SELECTIVE_PACKETS - 1)) // BITS_OF_LINE)
+        prefetch(qps.sel_rx, receiver, LINE_OF_COUNTS)
 
 
 @inline
@@ -191,6 +243,10 @@ def prefetch_npu(net, npus, node):
     # the first and the last port, which are the same with one; ports between them are not prefetched
     prefetch(npus.port, net.out_ptr[node], 0)
     prefetch(npus.port, net.out_ptr[node + 1] - 1, 0)
+    if net.hooks.nic_send != 0:
+        for port in range(net.out_ptr[node], net.out_ptr[node + 1], 2):  # two to a cache line
+            prefetch(net.tx, port, 0)
+            prefetch(npus.nic, port, 0)
     head = np.int64(net.inbox[inbox_of(node, net.ctl.side)])
     if head >= 0:
         prefetch(net.record, head, 0)

@@ -17,8 +17,9 @@ import numpy as np
 from nadi.pdes.core import packet, state
 from nadi.pdes.core.algorithms import heap_decrease_key
 from nadi.pdes.core.jit import call_hook, hook, inline
+from nadi.pdes.network.detours.source import listed_cell
 from nadi.pdes.network.link import class_row, link_psb, on_link_bytes, serialisation_ps
-from nadi.pdes.network.routing import forwarding_ps, next_link, npu_route
+from nadi.pdes.network.routing import choose, forwarding_ps, next_link, npu_route
 from nadi.pdes.nic.counting import count_posted
 from nadi.pdes.nic.port import set_event
 from nadi.pdes.nic.rendezvous import ASKED_FOR, CLEAR, EAGER, KIND_MASK, is_used
@@ -454,5 +455,6 @@ def back_at(world, node, word1, word2, now_ps):
         if far == peer:
             return at
         seen = sent + serialisation_ps(min(size, link_class.seen_bytes), link_class.ps_per_byte)
-        link = next_link(net, back.routes, far, peer, word2)
+        cell = listed_cell(net, back.routes, far, ack, word2) if back.routes.listed_ptr.shape[0] > 1 else np.int64(-1)
+        link = choose(back.routes, cell, far, word2) if cell >= 0 else next_link(net, back.routes, far, peer, word2)
         begin = max(seen, at - on_link_ps(net, link, ack)) + forwarding_ps(net, back.routes, far)

@@ -68,6 +68,7 @@ def subfabric_graph(graph: Graph, subfabric: SingleSwitch) -> Graph:
     # positions in ascending lists are numbers in the subfabric: NPU i of the subfabric is the i-th of `subfabric.npus`
     attached = np.searchsorted(subfabric.npus, graph.link_dst[subfabric.links[down]])
     routing: Any = graph.routing
+    listed = graph.source_routes
     alone = replace(
         routing,
         home_node=np.array([npus], np.int32),
@@ -96,6 +97,7 @@ def subfabric_graph(graph: Graph, subfabric: SingleSwitch) -> Graph:
         group=np.full(npus + 1, -1, np.int32),
         routing=alone,
         switch_names=("nvswitch",),
+        source_routes=listed.without(listed.set_link) if listed else None,  # none of them crosses an NVSwitch
     )
 
 

@@ -63,11 +63,11 @@ def has_periods(program: Program, settings: Settings) -> bool:
         # telemetry is that of a queue pair's links, which must be the same for all of its packets (MeasuredLinks)
         and (
             "telemetry" not in settings.congestion_control.signals
-            or not (settings.routing.reorders or settings.entropy.act or not settings.faults.never_change)
+            or not (settings.routing.route or settings.entropy.act or not settings.faults.never_change)
         )
         and settings.faults.only_repeat
         and settings.queue_pairs == "pair"
-        and not settings.load_balancing.remembers
+        and not any(rule.remembers for rule in settings.balancings)
         and not settings.routing.publish
         and settings.phases_per_dimension == 0
         and settings.collectives_in_flight == 0

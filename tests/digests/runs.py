@@ -606,7 +606,7 @@ def runs():
         ),
         "strict classes": partial(switched, p2p_class=1, queue_samples=64, logged_pauses=50),
         "weighted classes": partial(switched, switch={"class_weights": (1, 3)}, p2p_class=1),
-        **{f"detours, {rule}": partial(detoured, rule) for rule in detours.names()},
+        **{f"detours, {rule}": partial(detoured, rule) for rule in detours.names() if rule != "source"},
         "detours, trimmed": partial(detoured, "valiant", switch=DROPPING | {"trimming": True}),
         "detours, classes that rise": partial(
             detoured, "valiant", switch={"pfc_rising_classes": 3, "buffer_bytes": 400_000, "pfc_alpha": 0.03}
@@ -625,6 +625,17 @@ def runs():
         ),
         "tiers with and without pauses": partial(
             switched, tiers=(TierSwitch("spine", pfc=False, buffer_bytes=40_000, trimming=True),), **RESENT
+        ),
+        "tiers that spray, hash and go by queues": partial(
+            switched,
+            workload.collective_program("all-to-all", 16, 100_000),
+            spec="fat-tree:k=4,rate=100Gbps,delay=500ns",
+            tiers=(
+                TierSwitch("leaf", load_balancing=pdes.balancing.balancing("grades")),
+                TierSwitch("spine", load_balancing=pdes.balancing.balancing("spray")),
+            ),
+            **RESENT,
+            **UNORDERED,
         ),
         "credits, four lanes": partial(switched, credits=LANES, p2p_class=2, queue_samples=16),
         "credits, link down": partial(faulty, "uplink", 3, 9, credits=LANES),

@@ -358,14 +358,14 @@ class Simulator(plain.Simulator):
         if node not in self.switches:
             super().forward(node, came_over, packet)
         else:
-            link = self.links[self.next_link(node, packet.dst, packet.entropy)]
+            link = self.links[self.way(node, packet)]
             self.switches[node].take(packet, came_over, link)
         self.forwarded = None
 
     def one_of(self, links, node, entropy):
         """Adaptive routing in place of ECMP, at switches."""
         packet = self.forwarded
-        if packet is None or len(links) == 1 or self.settings.load_balancing.name != "adaptive":
+        if packet is None or len(links) == 1 or self.rule_at(node).name != "adaptive":
             return super().one_of(links, node, entropy)
         if self.now - self.last_choice.get(node, 0) > self.tie_pause:  # the switch counts all destinations anew
             self.turns = Counter({key: count for key, count in self.turns.items() if key[0] != node})

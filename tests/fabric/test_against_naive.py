@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nadi.pdes import RunError, build_world, run
-from nadi.pdes.network.balancing import balancing
+from nadi.pdes.network.balancing import ECMP, balancing
 from nadi.pdes.network.disciplines import discipline, names
 from nadi.pdes.nic.congestion import Control
+from nadi.pdes.wire import TierSwitch
 from tests.budgets import bounded
 from tests.fabric import naive
 from tests.fabric.cases import Bounded, Flows, Network, Scenario, scenarios, settings_of, star
@@ -73,6 +74,9 @@ CABLES = ROW._replace(cables=(*ROW.cables, (5, 6, 10, 500_000), (5, 6, 77, 500_0
 """A slow cable beside others, so that some lose their turns."""
 LONG = Flows((*((src, dst, 80_000, 0) for src, dst in ((0, 4), (1, 3), (3, 0), (4, 1))), (2, 4, 20_000, 1)))
 ADAPTIVE = BASE | {"load_balancing": balancing("adaptive"), "selective_repeat": True, "reorder_packets": 0}
+AT_A_TIER = ADAPTIVE | {
+    "load_balancing": ECMP, "tiers": (TierSwitch("s0", load_balancing=balancing("adaptive")),)
+}  # fmt: skip
 RUNS = {
     "even, pauses": Scenario(star(5, delay=100_000), EVEN, {"buffer_bytes": 89_000, "pfc_headroom_bytes": 8000}, BASE),
     **{
@@ -107,6 +111,11 @@ RUNS = {
     ),
     "adaptive, pauses": Scenario(CABLES, LONG, PAUSES, ADAPTIVE | {"window_bytes": 60_000}),
     "adaptive, drops": Scenario(CABLES, LONG, DROPS, LOSSY | ADAPTIVE | {"window_bytes": 30_000}, CONTROL),
+    "adaptive at a tier, pauses": Scenario(CABLES, LONG, PAUSES, AT_A_TIER | {"window_bytes": 60_000}),
+    "adaptive at a tier, output-queued": Scenario(CABLES, LONG, None, AT_A_TIER | {"window_bytes": 60_000}),
+    "ECMP at a tier, output-queued": Scenario(
+        CABLES, LONG, None, ADAPTIVE | {"window_bytes": 60_000, "tiers": (TierSwitch("s0", load_balancing=ECMP),)}
+    ),
     "adaptive, output-queued": Scenario(CABLES, LONG, None, ADAPTIVE | {"window_bytes": 60_000}),
 }
 MUST_HAPPEN = {

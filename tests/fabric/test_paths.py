@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from nadi.pdes import LinkFault, Settings, build_world, run
+from nadi.pdes.construction import schedule
+from nadi.pdes.construction.schedule import _only_homes
 from nadi.pdes.construction.settings import SharedBuffer
 from nadi.pdes.core import ImpossibleRunError
 from nadi.pdes.network.balancing import balancing
 from nadi.pdes.nic import congestion
 from nadi.pdes.nic.entropy import FIXED, entropy_rule, names
+from nadi.topologies.graph import UNREACHABLE
 from nadi.topologies.graph_builder import GraphBuilder
 from tests.fabric import scenarios as sc
 from tests.failures.common import cable, faults_of
@@ -55,6 +58,35 @@ def test_a_message_over_all_ports_takes_their_rates_together(count):
     expected = (packets - 1) * nic_ps + 2 * (port_ps + DELAY_PS)
     assert abs(results.finish_time_ps - expected) <= packets
     assert set(port_bytes(planes(count), results, 0)) == {packets * wire // count}
+
+
+@pytest.mark.parametrize("rule", ["oblivious", "mrc"])
+def test_queue_pairs_whose_turns_have_no_common_order_leave_all_ports_busy(rule):
+    """Messages from an NPU to all others of its leaf take as long as one queue pair would at the rate of all ports."""
+    packets, wire, peers = 256, 4096 + 82, 7
+    graph = planes(8)
+    receivers = np.array([npu for npu in range(NPUS) if npu != 0])
+    sent = sc.messages(np.zeros(peers, np.int64), receivers, packets * 4096)
+    results = simulated(graph, sent, chosen(rule, paths=256, load_balancing=balancing("entropy")))
+    expected = packets * peers * wire * 10
+    assert expected <= results.finish_time_ps <= 1.03 * expected + 4 * (wire * 80 + DELAY_PS)
+
+
+def test_that_planes_have_one_home_of_each_npu_changes_no_result(monkeypatch):
+    """Without it, packets compare all homes of an NPU, as where switches reach several."""
+    graph = planes()
+    only = _only_homes(graph.routing.home, graph.routing.hops, np.ones(len(graph.routing.hops), bool))
+    home_of_switch = {int(column): place for row in graph.routing.home for place, column in enumerate(row)}
+    for row, place in zip(graph.routing.hops, only, strict=True):
+        assert {home_of_switch[int(column)] for column in np.flatnonzero(row < UNREACHABLE)} == {int(place)}
+    dead = LinkFault(cable(graph, 0, NPUS), 30 * sc.US, 200 * sc.US, down=True)
+    sent = sc.messages([0, 1, 5], [6, 4, 2], 300 * 4096)
+    settings = chosen("mrc", rto_ps=100 * sc.US, faults=faults_of(graph, [dead], detection_ps=20 * sc.US))
+    found = []
+    for each in (_only_homes, lambda _home, _hops, is_switch: np.full(len(is_switch), -1, np.int32)):
+        monkeypatch.setattr(schedule, "_only_homes", each)
+        found.append(fingerprint(simulated(graph, sent, settings)))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("rule", ["oblivious", "mrc"])

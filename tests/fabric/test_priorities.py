@@ -146,6 +146,20 @@ def test_traffic_has_the_class_of_its_most_specific_name(classes, expected, tmp_
     assert set(expected) <= set(found.settings.data_classes)
 
 
+def test_switches_that_reduce_have_the_class_of_the_collective(tmp_path):
+    """Aggregators are NPUs of the engine that [network] classes do not know, and send no messages of their own."""
+    et.write_trace(
+        tmp_path / "trace.et", et.metadata(), [et.coll_node(1, "a", et.CollectiveCommType.ALL_REDUCE, 1 << 20)]
+    )
+    given = {"workload": {"traces": str(tmp_path / "trace.et")}, "topology": {"spec": "dgx-h100-superpod:gpus=8"}}
+    given["system"] = {"collectives": {"all-reduce": "nvls"}}
+    ends = {
+        simulate(load_config(None, sections=given | {"network": network})).results.finish_time_ps
+        for network in ({"switch": "shared-buffer"}, {"classes": {"all": 1}})
+    }
+    assert len(ends) == 1
+
+
 def test_kinds_of_one_group_have_one_class(tmp_path):
     """A queue pair keeps its class, and carries all collectives of its group."""
     kinds = et.CollectiveCommType.ALL_REDUCE, et.CollectiveCommType.ALL_GATHER

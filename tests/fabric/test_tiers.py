@@ -49,6 +49,8 @@ KEYS = {
     "buffer": ({"buffer": "900kB", "pfc": False}, {}),
     "pfc_headroom": ({"pfc_headroom": "30kB"}, {"buffer": "500kB"}),
     "ecn": ({"ecn_kmin": "2kB", "ecn_kmax": "9kB", "ecn_pmax": 0.7}, {}),
+    "load_balancing": ({"load_balancing": "spray"}, {}),
+    "load_balancing, by queues": ({"load_balancing": "grades"}, {"congestion_control": "none", "switch": "credits"}),
 }
 
 
@@ -105,6 +107,49 @@ def test_each_switch_that_cuts_through_saves_what_follows_the_header(tiers, node
     assert found == LONE["links_ps"] - nodes * (LONE["packet_ps"] - LONE["header_ps"])
 
 
+def links_used(folder, **network):
+    """Links upwards that one message takes out of the first leaf, and out of each spine that it crosses."""
+    (folder / "flows.csv").write_text("src,dst,bytes,start_ps\n0,127,1000000,0\n")
+    given = {"workload": {"traffic": {"file": str(folder / "flows.csv")}}, "topology": {"spec": "fat-tree:k=8"}}
+    found = simulate(load_config(None, sections=given | {"network": network}))
+    graph, sent = found.graph, found.results.links["tx_bytes"] > 30_000  # more than all acknowledgements
+    tier = np.array([["npu", "leaf", "spine", "core"].index(graph.node_word(node)) for node in range(graph.nodes)])
+    up = (tier[graph.link_src] > 0) & (tier[graph.link_dst] > tier[graph.link_src])
+    used = [graph.node_name(int(node)) for node in graph.link_src[sent & up]]
+    return {name: used.count(name) for name in used}
+
+
+@pytest.mark.parametrize("switch", ["output-queued", "shared-buffer", "credits"])
+def test_each_tier_has_its_own_load_balancing(switch, tmp_path):
+    """Four links lead up from each switch: a tier that sprays takes all of them, one that hashes takes one."""
+    for network, of_leaf, of_spine in (
+        ({"load_balancing": "spray", "tiers": {"spine": {"load_balancing": "ecmp"}}}, 4, 1),
+        ({"tiers": {"leaf": {"load_balancing": "spray"}}}, 4, 1),
+        ({"tiers": {"spine": {"load_balancing": "spray"}}}, 1, 4),
+        ({"tiers": {"leaf": {"load_balancing": "grades"}, "spine": {"load_balancing": "static"}}}, 4, 1),
+    ):
+        found = links_used(tmp_path, switch=switch, **network)
+        assert found.pop("leaf 0") == of_leaf
+        assert len(found) == of_leaf
+        assert set(found.values()) == {of_spine}
+
+
+@pytest.mark.parametrize("switch", ["output-queued", "shared-buffer", "credits"])
+def test_tiers_that_hash_do_so_as_if_others_did_not_spray(switch, tmp_path):
+    own = {"switch": switch, "congestion_control": "none", "selective_repeat": True, "reorder": 100}
+    hash_all = {tier: {"load_balancing": "ecmp"} for tier in ("leaf", "spine")}
+    found = finished(tmp_path, load_balancing="spray", tiers=hash_all, **own)
+    assert found.results.digest == finished(tmp_path, **own).results.digest
+
+
+def test_rules_that_senders_and_tiers_choose_stand_beside_each_other(tmp_path):
+    """The leaf's links are those that entropies name, those of spines follow from a hash of each flow's entropy."""
+    own = {"entropy": "oblivious", "paths": 64, "tiers": {"leaf": {"load_balancing": "entropy"}}}
+    found = links_used(tmp_path, **own)
+    assert found.pop("leaf 0") == 4
+    assert min(found.values()) > 1
+
+
 @pytest.mark.parametrize(("lossy", "lossless"), [("spine", "leaf"), ("leaf", "spine")])
 def test_only_the_tier_with_pauses_pauses(lossy, lossless, tmp_path):
     run = finished(tmp_path, buffer="700kB", tiers={lossy: {"pfc": False, "buffer": "60kB"}}, selective_repeat=True)
@@ -138,6 +183,12 @@ def test_tiers_are_written_as_they_are_read(tmp_path):
         ({"tiers": {"leaf": {"ecn_kmin": "1kB"}}, "ecn": False}, "tiers.leaf: found ecn_kmin with ecn = false"),
         ({"tiers": {"leaf": {"pfc_headroom": "1kB"}}, "pfc": False}, "tiers.leaf: found pfc_headroom with pfc = false"),
         ({"tiers": {"leaf": {"pods": 2}}}, "unknown key"),
+        ({"tiers": {"leaf": {"load_balancing": "sprya"}}}, "tiers.leaf: load_balancing: .*sprya"),
+        ({"tiers": {"leaf": {"load_balancing": "mine.py"}}}, "found load_balancing = 'mine.py'; expected a name, as"),
+        (
+            {"tiers": {"leaf": {"load_balancing": "spray"}}, "selective_repeat": False},
+            "tiers.leaf: selective_repeat: found false, but with load_balancing = 'spray' packets overtake",
+        ),
         ({"tiers": {"core": {"latency": "1us"}}, "fidelity": "flow"}, "tiers: found 'core'; expected tiers of"),
         ({"tiers": {"leaf": {"trimming": True}}}, "tiers.leaf: trimming = true with pfc = true"),
         ({"tiers": {"leaf": {"cut_through": True}}, "pfc": True}, "tiers.leaf: cut_through = true with switch"),

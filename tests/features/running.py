@@ -3,6 +3,7 @@
 import contextlib
 import faulthandler
 import io
+import itertools
 import json
 import os
 import re
@@ -10,7 +11,10 @@ import signal
 import sys
 import time
 import traceback
+from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 from nadi import et
 from nadi.cli.main import main
@@ -18,6 +22,8 @@ from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.pdes.parallel import compile_all
 from nadi.simulation.closed_forms.advancing.run import compile_closed_form
+from nadi.topologies import NVSWITCH, build, route
+from nadi.topologies.graph import NPU
 from nadi.workload.kinds import KINDS
 from tests.features.matrix import REFUSED
 from tests.features.values import ALWAYS, COLLECTIVE, COMPANY, CONGESTION, FABRIC, FACTORS, NPUS, OPTICAL, WORKERS
@@ -94,6 +100,8 @@ def sections(run, folder):
     }
     if OPTICAL in value:
         found[OPTICAL] = value.pop(OPTICAL)
+    if value.get("network.routing") == "source":
+        found["network"]["source_routes"] = _paths_of(value[FABRIC], folder)
     jobs = {factor: value.pop(factor) for factor in list(value) if factor.startswith("jobs.")}
     if jobs:
         del found["workload"]
@@ -108,6 +116,22 @@ def sections(run, folder):
         elif dot and (factor, value[factor]) != ("network.fidelity", "packet"):
             found[section][key] = value[factor]
     return found
+
+
+@cache
+def _paths_of(spec, folder):
+    """Return a file of the first and last path of pairs of NPUs that no NVSwitch joins."""
+    graph = build(spec)
+    lines = []
+    for src, dst in itertools.permutations(range(graph.npus), 2):
+        ways = [graph.link_dst[route(graph, src, dst, choose)][:-1].tolist() for choose in (max, min)]
+        crossed = graph.node_kind[[node for way in ways for node in way]]
+        if len(crossed) and not np.isin(crossed, [NPU, NVSWITCH]).any():
+            paths = [" -> ".join(map(graph.node_name, way)) for way in ways]
+            lines.append(f"{json.dumps(f'npu {src} -> npu {dst}')} = {json.dumps(paths)}\n")
+    path = folder / f"{spec.partition(':')[0]}.paths.toml"
+    path.write_text("".join(lines))
+    return str(path)
 
 
 def _jobs(traces, keys):

@@ -17,8 +17,9 @@ CHOSEN_BY_THE_RUN = {
     ("system", "collectives"),
     *(("jobs", key) for key in ("name", "traces", "gpus", "model", "plan", "framework", "serving")),
     *(("jobs", key) for key in ("trace_set", "groups", "all_gather_size", "strict")),
+    ("network", "source_routes"),
 }
-"""Keys that COLLECTIVE gives, and those of what jobs are made of."""
+"""Keys that COLLECTIVE gives, those of what jobs are made of, and a file of paths of the fabric."""
 CONGESTION = "network.congestion"
 """Its values name the congestion control beside the parameters."""
 
@@ -63,6 +64,8 @@ _VALUES = {
             {"leaf": {"latency": "300ns"}},
             {"leaf": {"pfc": False, "trimming": True, "trim_threshold": "20KB", "trim_share": 0.5}},
             {"leaf": {"cut_through": True}},
+            {"leaf": {"load_balancing": "spray"}},
+            {"leaf": {"load_balancing": "grades"}, "spine": {"load_balancing": "flowlet"}},
         ],
         "ecn_last_hop": [False],
         "trimming": [True],

@@ -10,10 +10,11 @@ from nadi.et import read_groups
 from nadi.pdes import LinkFault, Settings, SharedBuffer, build_world, fidelity, run
 from nadi.pdes.network import balancing, detours
 from nadi.pdes.nic import congestion
+from nadi.pdes.nic.entropy import entropy_rule
 from nadi.pdes.parallel import Layout, Processes, run_divided
 from nadi.pdes.wire import CreditSwitch
 from nadi.simulation.assembly import engine_inputs
-from nadi.topologies import build
+from nadi.topologies import build, with_source_routes
 from nadi.topologies.endpoints import with_aggregators_of
 from nadi.workload import (
     CollectiveSettings,
@@ -24,7 +25,7 @@ from nadi.workload import (
     pairs_program,
 )
 from nadi.workload.program.jobs import switches_of
-from tests.failures.common import faults_of
+from tests.failures.common import cable, faults_of
 from tests.needs import SHARED
 from tests.optical.common import HELD, optical_fabric
 from tests.parallel.fingerprint import fingerprint
@@ -201,6 +202,32 @@ def detoured():
         window_bytes=24_000,
     )
     return Case(graph, traces.program(), chosen, {})
+
+
+def listed():
+    """Listed paths, some longer than needed, by turns of entropies, and a link on some of them that is down."""
+    graph = build("leaf-spine:leaves=4,hosts_per_leaf=2,spines=3,rate=100Gbps,delay=500ns")
+    traces = Traces(graph.npus)
+    paths = {}
+    leaf, spine = graph.npus + np.arange(4), graph.npus + 4 + np.arange(3)
+    for npu in range(graph.npus):
+        peer = (npu + 4) % graph.npus
+        here, there, beside = leaf[npu // 2], leaf[peer // 2], leaf[(npu // 2 + 1) % 4]
+        paths[npu, peer] = [[here, spine[0], there], [here, spine[1], beside, spine[2], there]]
+        traces.message(npu, peer, 60_000, 0)
+        traces.message(npu, (npu + 3) % graph.npus, 9_000, 1)
+    traces.collective(range(graph.npus), 0, 40_000)
+    dead = cable(graph, spine[1], leaf[1])
+    chosen = settings(
+        routing=detours.detours("source"),
+        entropy=entropy_rule("bitmap"),
+        paths=16,
+        faults=faults_of(graph, [LinkFault(dead, 4_000_000, 15_000_000, down=True)], detection_ps=500_000),
+        rto_ps=20_000_000,
+        max_retries=100,
+        window_bytes=24_000,
+    )
+    return Case(with_source_routes(graph, paths), traces.program(), chosen, {})
 
 
 def sprayed():
@@ -434,6 +461,7 @@ CASES = {
         one_at_a_time,
         ends,
         detoured,
+        listed,
         rotor,
         epochs,
     )

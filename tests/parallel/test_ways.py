@@ -125,7 +125,18 @@ RANKS = {
 }
 NUMBERS = [pytest.param(ranks, marks=[pytest.mark.full] * (ranks > 2)) for ranks in RANKS]
 """Numbers of ranks; more than cores take long."""
-SNAPSHOT = ("lossy", "sprayed", "credited", "roce", "credits_of_lanes", "nccl", "ends", "in_network", "detoured")
+SNAPSHOT = (
+    "lossy",
+    "sprayed",
+    "credited",
+    "roce",
+    "credits_of_lanes",
+    "nccl",
+    "ends",
+    "in_network",
+    "detoured",
+    "listed",
+)
 """Cases that stop at cuts and continue on two ranks."""
 RANDOM_RUNS = {1: 0, 2: 24, 3: 20, 4: 10, 5: 6}
 

@@ -242,14 +242,20 @@ class Simulator:
 
     def in_order(self, node, arrivals):
         """Arrivals, each with the number of its link in front, in the order in which they act."""
-        rule = self.settings.load_balancing.pick is not None and self.has_choice(node)
+        rule = self.rule_at(node).pick is not None and self.has_choice(node)
         if node < len(self.npus) or rule or self.settings.has_port_queues:
             return self.ties[node].in_order(self.now, arrivals)
         ports = defaultdict(list)  # the ports of the switch do not depend on each other
         for arrival in arrivals:
-            packet = arrival[-1]
-            ports[self.next_link(node, packet.dst, packet.entropy)].append(arrival)
+            ports[self.way(node, arrival[-1])].append(arrival)
         return [each for port, some in ports.items() for each in self.port_ties[port].in_order(self.now, some)]
+
+    @cache  # noqa: B019 - a test's simulator lives as long as the test
+    def rule_at(self, node):
+        """The load balancing of a switch: that of its tier, or of all."""
+        word = self.graph.node_name(node).rpartition(" ")[0] or self.graph.node_name(node)
+        own = [tier.load_balancing for tier in self.settings.tiers if tier.word == word and tier.load_balancing]
+        return (own or [self.settings.load_balancing])[0]
 
     @cache  # noqa: B019 - a test's simulator lives as long as the test
     def has_choice(self, node):
@@ -303,7 +309,7 @@ class Simulator:
             (self.on_ack if packet.is_ack else self.on_data)(self.npus[node], packet)
 
     def forward(self, node, came_over, packet):
-        link = self.links[self.next_link(node, packet.dst, packet.entropy)]
+        link = self.links[self.way(node, packet)]
         at = self.now + int(self.graph.node_latency_ps[node])
         start = max(at, link.busy_until)
         limit = 0 if self.graph.node_kind[node] == NVSWITCH else self.settings.queue_limit_bytes
@@ -333,6 +339,10 @@ class Simulator:
     def links_of(self, port_set):
         r = self.graph.routing
         return r.set_link[r.set_ptr[port_set] : r.set_ptr[port_set + 1]].tolist()
+
+    def way(self, node, packet):
+        """The link by which a packet leaves a switch."""
+        return self.next_link(node, packet.dst, packet.entropy)
 
     def next_link(self, node, dst, entropy):
         to = node, dst, entropy

@@ -18,7 +18,7 @@ from nadi.pdes.reuse import recurrence
 from nadi.pdes.reuse_kernels.periods import Period, continuation, marks
 from nadi.pdes.reuse_kernels.quiescent import controlled
 from nadi.pdes.wire import entropy
-from nadi.topologies import build
+from nadi.topologies import build, route, with_source_routes
 from nadi.workload import ComputeModel, build_program
 from tests.budgets import bounded
 from tests.features.restarting import often
@@ -96,6 +96,17 @@ def test_micro_batches_with_buffers_and_congestion_control(name):
     network, periods = CONTROLLED[name]
     found = both(*program_of(pipeline(24)), settings_with(**network))
     assert periods <= found.reuse["repeated_periods"] <= 24 * (periods > 0)
+
+
+@pytest.mark.parametrize("network", [{}, {"entropy": "mrc"}, {"entropy": "reps", "delivery": "rud"}])
+def test_micro_batches_over_source_routes(network):
+    graph, program = program_of(pipeline(24))
+    ends = [(npu, (npu + 8) % 16) for npu in range(16)]
+    paths = {
+        pair: [graph.link_dst[route(graph, *pair, choose)][:-1].tolist() for choose in (min, max, min)] for pair in ends
+    }
+    found = both(with_source_routes(graph, paths), program, settings_with(**network, routing="source"))
+    assert 4 <= found.reuse["repeated_periods"] <= 24
 
 
 HPCC = SHARED | {"congestion_control": "hpcc"}

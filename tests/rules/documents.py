@@ -120,6 +120,7 @@ STAGES = {
     "et.TraceTable",
     "workload.TraceSet",
     "topologies.Graph",
+    "topologies.SourceRoutes",
     "topologies.TableRouting",
     "topologies.DimensionRouting",
     "workload.Program",

@@ -8,6 +8,7 @@ import pytest
 
 from nadi.topologies import build
 from nadi.topologies.deadlock import circle_text, dependency_cycle
+from nadi.topologies.endpoints import with_cables
 from nadi.topologies.routing import route
 from tests.topologies.naive import SMALL
 
@@ -50,6 +51,23 @@ def test_a_ring_with_one_class_has_one():
     assert _closed(graph, cycle)
     assert circle_text(graph, cycle).count("npu") == 6
     assert dependency_cycle(build("ring:npus=3")) is None, "each path is one link"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_circuits_beside_dimensions_that_are_taken_in_order(seed):
+    # paths take the dimensions in their order, begin anew behind a circuit, and then wait in no circle in the next lane
+    graph = build("hyperx:sizes=3x3x3,p=1,dimension_order=true")
+    ends = np.random.default_rng(seed).permutation(np.arange(graph.npus, graph.nodes))[:12].reshape(2, 6)
+    extended = with_cables(graph, np.stack([*ends, np.full(6, 10**11), np.full(6, 10**6)]))
+    longest = 0
+    for src, dst in permutations(range(graph.npus), 2):
+        for choose in (min, max):
+            path = route(extended, src, dst, choose)[1:-1]
+            places = [int(graph.link_order[link]) if link < graph.links else -1 for link in path]
+            longest = max(longest, places.count(-1))
+            assert all(b == -1 or a < b for a, b in pairwise(places))
+    assert longest >= 1
+    assert dependency_cycle(extended, classes=1 + longest) is None
 
 
 # As published: a dragonfly needs 2 virtual channels for shortest paths, 3 for detours (Kim et al., ISCA 2008, section

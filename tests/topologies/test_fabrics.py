@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nadi import topologies
+from nadi.energy import port_uses
 from nadi.topologies import NVSWITCH, Graph, TopologyError
 from nadi.topologies.endpoints import with_aggregators
 from nadi.topologies.routing import route
@@ -155,6 +156,27 @@ def test_rails_meet_in_servers_only() -> None:
     one_switch = topologies.build("rail-only:npus=64")
     assert topologies.describe(one_switch)["switches"] == {"nvswitch": 8, "leaf": 8}
     assert [len(topologies.route(one_switch, 0, dst)) for dst in (7, 8, 15)] == [2, 2, 3]
+
+
+@pytest.mark.parametrize("more", ["", ",hosts_per_rail_leaf=2,spines=2"])
+def test_what_servers_of_rails_pass_on_takes_no_cables(more) -> None:
+    """As in the source, a GPU has one NIC, and a rail switch a port for each: half of what the links are."""
+    graph = topologies.build(f"rail-only:npus=64{more}")
+    uplinks = 8 * 4 * 2 if more else 0
+    assert topologies.describe(graph)["cables"] == 64 + 64 + uplinks
+    assert topologies.describe(graph)["rates_bps"] == {str(400 * 10**9): 64 + uplinks, str(3600 * 10**9): 64}
+    is_npu, is_nvswitch = np.arange(graph.nodes) < graph.npus, graph.node_kind == NVSWITCH
+    sent = np.arange(graph.links)
+    uses, _ = port_uses(graph.link_src, graph.link_dst, is_npu, is_nvswitch, graph.link_rate_bps, sent)
+    assert {sort: used.present for sort, used in uses.items()} == {
+        "nic": 64, "direct_port": 64, "nvswitch_port": 64, "switch_port": 64 + 2 * uplinks
+    }  # fmt: skip
+    # what is passed on leaves and enters by the NICs: no byte is lost
+    assert sum(used.tx_bytes for used in uses.values()) == sent.sum()
+    # rails that spines join have as many
+    if uplinks:
+        rails = topologies.build("rail-optimised:npus=64,hosts_per_rail_leaf=2,spines=2")
+        assert topologies.describe(rails)["rates_bps"] == topologies.describe(graph)["rates_bps"]
 
 
 def test_zcube_has_two_thirds_of_the_switches_of_a_fat_tree_with_rails() -> None:

@@ -312,6 +312,7 @@ def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
     """
     switches = ", ".join(f"{count:,} {name}" for name, count in facts["switches"].items())
     cables = ", ".join(f"{count:,} of {rate_text(int(rate))}" for rate, count in facts["rates_bps"].items())
+    passing = facts["links"] - 2 * facts["cables"]
     min_ps, max_ps, hops = facts["min_delay_ps"], facts["max_delay_ps"], facts["diameter_hops"]
     rows = [
         ("fabric", facts["name"]),
@@ -324,7 +325,10 @@ def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
         ("nodes", f"{facts['nodes']:,}, NPUs and switches"),
         ("names of nodes", _names(graph)),
         ("cables", cables or "none"),
-        ("links", f"{facts['links']:,}, two to a cable"),
+        (
+            "links",
+            f"{facts['links']:,}, two to a cable{f', and {passing:,} in servers that pass on' if passing else ''}",
+        ),
         ("delay of a cable", " to ".join(dict.fromkeys((time_text(min_ps), time_text(max_ps))))),
         ("longest path", f"{hops} hop{'s' if hops != 1 else ''}"),
         ("equal next links", f"{facts['ecmp_width']} at most"),

@@ -282,7 +282,7 @@ def check_supported(
             '[network] queue_limit: found beside [[optical]] in_flight = "hold"; expected unlimited, as output queues '
             'count packets by the time that they wait, or switch = "shared-buffer"'
         )
-    looks_ahead = next((rule for rule in (network.load_balancing, network.routing) if rule in LOOK_AHEAD), None)
+    looks_ahead = next((rule for rule in (*network.balancings, network.routing) if rule in LOOK_AHEAD), None)
     if looks_ahead and any(section.phases and section.in_flight == "hold" for section in sections):
         raise ConfigError(
             f'[[optical]] phases: found beside in_flight = "hold" and "{looks_ahead}", which looks at how long a port '

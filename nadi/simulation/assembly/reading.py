@@ -21,6 +21,7 @@ from nadi.simulation import network_settings as fabric
 from nadi.simulation.assembly import resource_checks
 from nadi.simulation.assembly.optical import NO_SWITCHES, OpticalSwitches, with_circuits
 from nadi.simulation.assembly.placement import placements, traffic_traces
+from nadi.simulation.assembly.source_paths import with_listed_paths
 from nadi.simulation.network_settings import network_settings
 from nadi.topologies import Graph, TopologyError
 from nadi.topologies.endpoints import with_host_memories
@@ -126,6 +127,7 @@ class WorkReader:
         except TopologyError as error:
             raise ConfigError(f'[memory] remote: found "node", but {error}; expected "npu" or "pool"') from None
         graph = fabric.with_tiers(graph, config.network.tiers or {})
+        graph = with_listed_paths(graph, config.network.source_routes)
         return cls(config, graph, exchange, force, switches)
 
     def work(self, own_npus: NDArray[np.bool_] | None = None) -> LoadedWorkload:

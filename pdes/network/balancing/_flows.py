@@ -6,10 +6,8 @@ the entropies of many flows with many paths each are the same numbers, and would
 
 from nadi.pdes.core.algorithms import mix3
 from nadi.pdes.core.jit import hook, inline
-from nadi.pdes.core.packet import entropy
+from nadi.pdes.core.packet import ENDS_MASK, entropy
 from nadi.pdes.core.state import world_at
-
-ENDS_MASK = (1 << 39) - 1  # bits of packet word 1 with the destination and source NPU
 
 
 @inline

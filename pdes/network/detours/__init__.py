@@ -6,8 +6,8 @@ CHANGES, how often switches of the source's group behind the first one may chang
 packet's virtual lane (topologies/deadlock.py); 0 if not given. What rules share is in `state.py`. A rule may only use
 the switch's own state and past, and what the packet carries, so that its choices are the same on any partition; one
 that reads other switches has a hook `publish(world_address)`, called at the begin of each cell, and its runs have one
-part and reuse nothing, since cells are no part of what is simulated. Minimal routing, the default, is in
-pdes/network/routing.py.
+part and reuse nothing, since cells are no part of what is simulated. With BY_SOURCE = True a rule takes paths that are
+listed, and leaves word 2 alone. Minimal routing, the default, is in pdes/network/routing.py.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,12 @@ class Detours:
     route: Callable | None  # hook that chooses the port set, None for minimal routing
     changes: int = 0  # most times that switches behind the first one change the path of a packet
     publish: Callable | None = None  # hook that notes what switches show to others, None where they show nothing
+    by_source: bool = False  # packets take listed paths (`Graph.source_routes`), one for each entropy
 
     @property
     def reorders(self) -> bool:
-        """Whether packets of one flow may overtake each other."""
-        return self.route is not None
+        """Whether packets may take a detour over another group or switch, and so overtake others of their flow."""
+        return self.route is not None and not self.by_source
 
 
 MINIMAL = Detours("minimal", None)
@@ -47,12 +48,14 @@ def detours(name: str) -> Detours:
     if name == MINIMAL.name:
         return MINIMAL
     module = module_of(KIND, name, "route", parameters=4)
-    return Detours(name, module.route, getattr(module, "CHANGES", 0), getattr(module, "publish", None))
+    more = {"changes": "CHANGES", "publish": "publish", "by_source": "BY_SOURCE"}
+    given = {own: getattr(module, flag) for own, flag in more.items() if hasattr(module, flag)}
+    return Detours(name, module.route, **given)
 
 
-def reads_others(name: str) -> bool:
-    """Return whether the rule of a name or file reads other switches; False if it is unknown, which others refuse."""
+def known(name: str) -> Detours:
+    """Return the rule of a name or file; MINIMAL if it is unknown or wrong, which others refuse."""
     try:
-        return detours(name).publish is not None
+        return detours(name)
     except RunError:
-        return False
+        return MINIMAL
