@@ -86,7 +86,7 @@ class SystemSection(Section):
     )
     concurrent_collectives: StrictBool = _engine("concurrent_collectives")
     one_at_a_time: StrictBool = _engine("one_at_a_time")
-    tick: Annotated[values.Time, needs(when.PACKETS)] = _engine("tick")
+    tick: Annotated[values.TickOrAuto, needs(when.PACKETS)] = Field(None, description=SETTINGS["tick"].doc)
     splits: int = Field(
         CollectiveSettings.splits,
         ge=1,
@@ -498,9 +498,13 @@ class EngineSection(Section):
 
     seed: int = _engine("seed", ge=0, le=MAX_SEED)
     backend: Annotated[Backend, needs(*when.DIVIDED)] = _engine("backend")
-    workers: Annotated[int, needs(*when.DIVIDED)] = _engine("workers", ge=1, le=MAX_WORKERS)
+    workers: Annotated[values.WorkersOrAuto, needs(*when.DIVIDED)] = Field(
+        None, description=SETTINGS["workers"].doc, ge=1, le=MAX_WORKERS
+    )
     share_memory: Annotated[bool, needs(*when.DIVIDED)] = _engine("share_memory")
-    lps_per_worker: Annotated[int, needs(*when.DIVIDED)] = _engine("lps_per_worker", ge=1, le=MAX_WORKERS)
+    lps_per_worker: Annotated[values.WorkersOrAuto, needs(*when.DIVIDED)] = Field(
+        None, description=SETTINGS["lps_per_worker"].doc, ge=1, le=MAX_WORKERS
+    )
     partitioner: Annotated[str, values.PARTITIONER, needs(*when.DIVIDED)] = Field(
         DEFAULT_METHOD, description="method that divides the fabric; docs/explanation/parallel.md lists the methods"
     )
@@ -528,7 +532,7 @@ class EngineSection(Section):
         """Refuse fast_forward where no period is found."""
         if self.fast_forward and self.reuse == "off":
             raise ValueError('fast_forward is set with reuse = "off"; expected reuse = "exact"')
-        if self.fast_forward and self.backend == "processes" and self.workers > 1:
+        if self.fast_forward and self.backend == "processes" and (self.workers or 1) > 1:
             raise ValueError('fast_forward is set with backend = "processes"; expected threads of one process')
         return self
 

@@ -237,12 +237,24 @@ EcnByClass = Annotated[
     tuple[tuple[int, int, int, float], ...], BeforeValidator(_parse_ecn_by_class), PlainSerializer(_show_ecn_by_class)
 ]
 """Data classes, each with its thresholds in bytes at 25 Gb/s and its share of marked packets."""
-FactorOrAuto = Annotated[
-    float | None,
-    BeforeValidator(lambda value: None if value == "auto" else value),
-    PlainSerializer(lambda factor: "auto" if factor is None else factor),
-]
+
+
+def _or_auto(
+    parse: Callable[[object], object], show: Callable[[Any], object]
+) -> tuple[BeforeValidator, PlainSerializer]:
+    """Return validator and serializer of a value that a run settles: "auto" is None."""
+    return (
+        BeforeValidator(lambda value: None if value is None or value == "auto" else parse(value)),
+        PlainSerializer(lambda value: "auto" if value is None else show(value)),
+    )
+
+
+FactorOrAuto = Annotated[float | None, *_or_auto(lambda value: value, float)]
 """A factor; None = "auto", settled from the model's framework."""
+WorkersOrAuto = Annotated[int | None, *_or_auto(lambda value: value, int)]
+"""A number of workers or parts; None = "auto", settled from fabric, work and machine."""
+TickOrAuto = Annotated[int | None, *_or_auto(_time_to(LONGEST_TIMEOUT_PS), units.format_time)]
+"""A time in picoseconds; None = "auto", settled from fabric and work."""
 Weight = Annotated[int, Field(ge=1, le=65535)]
 WeightFromZero = Annotated[int, Field(ge=0, le=65535)]
 DataClass = Annotated[int, Field(strict=True, ge=0, le=MAX_LANES - 1)]

@@ -37,6 +37,23 @@ RENEW_EVERY_S = 1.0  # seconds between two renewals of the file, which take a te
 Phase = Literal["preparing", "simulating", "writing results"]
 
 
+class ExpectedWork(NamedTuple):
+    """Work that a run is expected to do: packet-hops outside of replayed collectives, or messages at message level."""
+
+    units: float  # 0 = not known
+    # of these, packet-hops of periods of the run that are likely to be counted and not simulated
+    counted: float = 0.0
+    spanned_rows: float = 0.0  # trace rows of all NPUs from the first of these periods to the last
+    earlier_rows: float = 0.0  # trace rows before them
+
+    def simulated(self, snapshot: "Snapshot") -> float:
+        """Return how many units the run simulates one by one from begin to end, as far as is known at a snapshot."""
+        # neither what was counted nor what was simulated of the periods that might be counted is still to be counted
+        passed = (snapshot.nodes_done - self.earlier_rows) / max(self.spanned_rows, 1.0)
+        likely = min(self.counted * (1.0 - min(passed, 1.0)), max(self.counted - snapshot.counted_hops, 0.0))
+        return max(self.units - snapshot.counted_hops - likely, 0.0)
+
+
 class Progress:
     """Display of progress snapshots; it shows only a few of them."""
 
@@ -47,7 +64,7 @@ class Progress:
         self._width = 0
         self._begin_s = self._last_s = time.monotonic()
         self._run = ""
-        self._expected = 0.0
+        self._expected = ExpectedWork(0.0)
         self._first: Snapshot | None = None  # first snapshot of the run
         self._if_stopped = 0.0, ""  # packet-hops more, and what to say, if the run stops to replay collectives
         self.status: RunStatus | None = None  # receives each snapshot too; None = nobody can watch the run
@@ -60,17 +77,19 @@ class Progress:
         self._first = self._first or snapshot
         if snapshot.stopped_replaying and self._if_stopped[0]:
             more, advice = self._if_stopped
-            self.expect(self._expected + more)
+            more = max(more - snapshot.replayed_hops, 0.0)
+            self.expect(ExpectedWork(self._expected.units + more))
             self.say(advice)
-        text = describe(snapshot, self._expected, self._first)
+        text = describe(snapshot, self._expected.simulated(snapshot), self._first)
         self._show(f"{self._run}: {text}" if self._run else text)
 
-    def expect(self, work: float, replayable: float = 0.0, advice: str = "") -> None:
-        """Set the expected packet-hops of the run that begins, or messages at message level.
+    def expect(self, work: ExpectedWork, replayable: float = 0.0, advice: str = "") -> None:
+        """Set the expected work of the run that begins.
 
         Args:
-            work: The expected number of packet-hops, or of messages at message level.
-            replayable: The packet-hops that are added if the run stops replaying collectives, as they seldom repeat.
+            work: The expected work.
+            replayable: The packet-hops that are added, less those that were replayed, if the run stops replaying
+                collectives, as they seldom repeat.
             advice: The line that is printed in that case.
         """
         self._expected, self._first, self._if_stopped = work, None, (replayable, advice)
@@ -317,7 +336,7 @@ class RunStatus:
         self._first: Snapshot | None = None
         self._snapshot: Snapshot | None = None
         self._reported: Snapshot | None = None  # snapshot of the last renewal that had a new one
-        self._expected = 0.0
+        self._expected = ExpectedWork(0.0)
 
     def enter(self, phase: Phase) -> None:
         """Set what the run does from now on.
@@ -327,11 +346,11 @@ class RunStatus:
         """
         self._phase = phase
 
-    def expect(self, work: float) -> None:
-        """Set the expected packet-hops of the run, or messages at message level.
+    def expect(self, work: ExpectedWork) -> None:
+        """Set the expected work of the run.
 
         Args:
-            work: The expected number of packet-hops, or of messages at message level.
+            work: The expected work.
         """
         self._expected = work
 
@@ -351,7 +370,7 @@ class RunStatus:
         now, before = self._snapshot, self._reported
         values: dict[str, object] = {"phase": self._phase, "renewed_unix_s": time.time()}
         if now is not None and now is not before:
-            at = work_done(now, self._expected, self._first)
+            at = work_done(now, self._expected.simulated(now), self._first)
             hops, lasted_s = now.packet_hops, now.wall_s
             if before is not None and before.wall_s < now.wall_s:
                 hops, lasted_s = hops - before.packet_hops, lasted_s - before.wall_s

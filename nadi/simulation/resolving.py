@@ -23,6 +23,7 @@ from nadi.launching.workers import Workers
 from nadi.simulation import network_settings as fabric
 from nadi.simulation.assembly import (
     check_supported,
+    choices,
     optical,
     reading,
     resource_checks,
@@ -42,7 +43,7 @@ from nadi.simulation.followed_epochs import FollowedEpochs
 from nadi.simulation.mixed_fidelity import coupled_collectives, of_coupled, with_nvlink_closed_forms
 from nadi.simulation.run import Roofline, RunPlan, compile_isolated
 from nadi.topologies import Graph
-from nadi.workload import CollectiveSettings
+from nadi.workload import CollectiveSettings, Program
 from nadi.workload.generators.point_to_point import flow_lists
 
 
@@ -65,8 +66,9 @@ class _Inputs(NamedTuple):
     graph: Graph  # fabric
     work: LoadedWorkload  # work of this rank's NPUs
     settings: pdes.Settings
+    workers: Workers
     owner: NDArray[np.int32] | None  # int32[nodes], logical process of each node; None = there is one
-    note: str  # that more workers will not pay; "" = none
+    note: str  # what the run has chosen, or that more workers will not pay; "" = nothing
     epochs: FollowedEpochs | None  # epochs of optical switches that follow phases of the workload
 
     def identity(self, files: Sequence[InputFiles]) -> dict[str, Any]:
@@ -87,15 +89,14 @@ class _Inputs(NamedTuple):
                 hashes[f"[{section}] {key} = {Path(entry.path).name}"] = entry.sha256
         return {"sources": source_hash(), "keys": sections, "files": hashes}
 
-    def expected(self, workers: Workers, progress: Progress, *, force: bool) -> tuple[Self, Estimate]:
+    def expected(self, progress: Progress, *, force: bool) -> tuple[Self, Estimate]:
         """Return inputs with proxies or coupled flows, and the work of all ranks; refuse too much.
 
         Args:
-            workers: Ranks, processes and threads of the run.
             progress: Display of the run's progress.
             force: Whether to accept too much work or memory.
         """
-        config, graph, settings, ranks = self.config, self.graph, self.settings, workers.ranks
+        config, graph, settings, ranks = self.config, self.graph, self.settings, self.workers.ranks
         work, own, is_coupled = self.estimated()
         if ranks.rank == 0:
             compile_isolated(graph, work.program, settings, progress)
@@ -105,7 +106,7 @@ class _Inputs(NamedTuple):
             settings = replace(settings, coupled=kinds)
         expected = of_all_ranks(own, ranks)
         settings, own = resource_checks.with_rows_of_messages(config.output.flows, settings, own, expected.messages)
-        resource_checks.check_run(own, expected, settings, workers.total, force=force)
+        resource_checks.check_run(own, expected, settings, self.workers.total, force=force)
         # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
         resource_checks.check_counters(graph, work.program, own)
         return self._replace(config=config, work=work, settings=settings), expected
@@ -113,10 +114,10 @@ class _Inputs(NamedTuple):
     def estimated(self) -> tuple[LoadedWorkload, Estimate, bool]:
         """Return work with [network] nvlink, its estimate, and whether collectives are coupled; then without nvlink."""
         graph, loaded, settings = self.graph, self.work, self.settings
-        work = loaded
+        work, one_process = loaded, self.workers.ranks.size * self.workers.processes == 1
         if self.config.network.nvlink != "messages" and not settings.fidelity.own.couples(0):
             work = work._replace(program=with_nvlink_closed_forms(graph, work.program, settings, work.collectives))
-        own = estimate(graph, work.program, settings)
+        own = estimate(graph, work.program, settings, one_process=one_process)
         if not settings.fidelity.own.couples(own.messages):
             return work, own, False
         # coupled flows take all collectives, those within domains too
@@ -176,17 +177,17 @@ class Resolver:
             # models that run on one worker do so on the first rank
             workers = Workers(self.ranks, alone=True)
             if self.config.network.several_workers:
-                shared = engine.lps_per_worker, engine.share_memory
-                workers = Workers(self.ranks, engine.backend, engine.workers, *shared)
-            inputs = self._inputs(workers, keeps_flows=has_folder)
+                counts = engine.workers or 1, engine.lps_per_worker or 1
+                workers = Workers(self.ranks, engine.backend, *counts, engine.share_memory)
+            inputs = self._inputs(workers, keeps_flows=has_folder, chooses=True)
             files = files_read(self.config, exchange=self.ranks.exchange, may_open=inputs.work.opens)
             identity = inputs.identity(files) if saves else {}
             if inputs.settings.fidelity.model.has_links:
-                inputs, expected = inputs.expected(workers, progress or NoProgress(), force=force)
+                inputs, expected = inputs.expected(progress or NoProgress(), force=force)
                 closed_form = None
             else:
                 expected, closed_form = None, inputs.laid_out(force=force) if self.ranks.rank == 0 else None
-            return self._plan(inputs, workers, files, identity, expected, closed_form)
+            return self._plan(inputs, files, identity, expected, closed_form)
 
     def job_cost(
         self,
@@ -207,7 +208,7 @@ class Resolver:
         """
         ranks, network = nodes * ranks_per_node, self.config.network
         self._validate(ranks)
-        lps_per_worker, alone = self.config.engine.lps_per_worker, not network.several_workers
+        lps_per_worker, alone = self.config.engine.lps_per_worker or 1, not network.several_workers
         workers = Workers(workers=ranks * threads_per_rank, lps_per_worker=lps_per_worker, alone=alone)
         inputs = self._inputs(workers, keeps_flows=True)
         if inputs.note:
@@ -237,8 +238,9 @@ class Resolver:
         reader = WorkReader.of(by_seed, force=self.force)
         settings = reader.fitted_settings(records=False)
         said = [*reader.graph.warnings, *filter(None, [Effects(self.config).without().sentence()])]
+        settled = self.config.decided(system={"tick": settings.tick_ps})
         return TimedFabric(
-            keys={name: getattr(self.config, name).model_dump(mode="json") for name in ("network", "system")},
+            keys={name: getattr(settled, name).model_dump(mode="json") for name in ("network", "system")},
             graph=reader.graph,
             settings=settings,
             collectives=reader.collective_settings(),
@@ -291,16 +293,18 @@ class Resolver:
                 nodes = nodes_at_most(*trained, single.workload.framework)
                 resource_checks.check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
 
-    def _inputs(self, workers: Workers, *, keeps_flows: bool) -> _Inputs:
+    def _inputs(self, workers: Workers, *, keeps_flows: bool, chooses: bool = False) -> _Inputs:
         """Return fabric, this rank's work, owners of nodes, and settings; refuse unsupported combinations.
 
-        `keeps_flows`: results may have a row per message.
+        `keeps_flows`: results may have a row per message; `chooses`: workers that the run does not name are chosen.
         """
         config, reader = self.config, WorkReader.of(self.config, self.ranks.exchange, force=self.force)
         network, engine, traffic = config.network, config.engine, config.workload.traffic
         graph, switches = reader.graph, reader.optical
         settings = reader.settings(record_flows=keeps_flows and config.output.flows != "none")
-        work, owner, note = place(reader.work, graph, workers, Division(engine.partitioner, engine.weights, settings))
+        division = Division(engine.partitioner, engine.weights, settings)
+        named = workers
+        work, owner, workers, note = self._placed(reader, workers, division, chooses=chooses)
         _return_freed_memory()
         slowdown, job_slowdowns = reader.interference(work)
         if slowdown is not None:
@@ -330,12 +334,45 @@ class Resolver:
         _check_durations(int(work.program.node_duration_ps.max(initial=0)), settings)
         settings = with_flows(settings, work.program, network.flows)
         settings = fabric.fitted(graph, with_classes(settings, work.program, network.classes or {}, reader.exchange))
-        return _Inputs(config, graph, work, settings, owner, note, epochs)
+        chosen_ps = self._tick_ps(graph, work.program, settings) if config.system.tick is None else 0
+        settings = replace(settings, tick_ps=settings.tick_ps or chosen_ps)
+        said = choices.sentence(chosen_ps, workers if workers != named else None) if chooses else ""
+        decided = {"workers": workers.workers, "lps_per_worker": workers.lps_per_worker}
+        config = config.decided(
+            system={} if config.system.tick is not None else {"tick": chosen_ps},
+            engine={key: value for key, value in decided.items() if getattr(engine, key) is None},
+        )
+        return _Inputs(config, graph, work, settings, workers, owner, note or said, epochs)
+
+    def _placed(
+        self, reader: WorkReader, workers: Workers, division: Division, *, chooses: bool
+    ) -> tuple[LoadedWorkload, NDArray[np.int32] | None, Workers, str]:
+        """Return this rank's work, owners of nodes, workers, chosen if the run names none, and a note on these."""
+        graph, engine = reader.graph, self.config.engine
+        names_both = engine.workers is not None and engine.lps_per_worker is not None
+        is_fixed = names_both or workers.alone or not division.settings.fidelity.model.has_packets
+        if is_fixed or not chooses or self.ranks.size > 1:
+            work, owner, note = place(reader.work, graph, workers, division)
+            return work, owner, workers, note
+        work = reader.work(None)
+        reuses = engine.reuse == "exact" and self.config.output.sample is None
+        settings = replace(division.settings, reuse=reuses)
+        chosen = choices.workers(self.config, graph, estimate(graph, work.program, settings, one_process=True), workers)
+        _, owner, note = place(lambda _: work, graph, chosen, division)
+        if note and engine.workers is None:  # fewer pay
+            chosen, owner, note = workers, None, ""
+        return work, owner, chosen, note
+
+    def _tick_ps(self, graph: Graph, program: Program, settings: pdes.Settings) -> int:
+        """Return the tick of a run that names none; the same for all ranks, with and without exact reuse."""
+        # only steps of a model: traces of users may measure what a tick hides
+        if self.config.training_plan() is None or not settings.fidelity.model.has_packets:
+            return 0
+        return choices.tick_ps(self.ranks.exchange(choices.own_work(graph, program, settings)))
 
     def _plan(
         self,
         inputs: _Inputs,
-        workers: Workers,
         files: Sequence[InputFiles],
         identity: Mapping[str, Any],
         expected: Estimate | None,
@@ -352,10 +389,11 @@ class Resolver:
         flow_files = [traffic.file for traffic in traffics if traffic is not None]
         roofline = Roofline(compute.peak_flops or 0.0, (memory.bandwidth or 0) / BITS_PER_BYTE)
         circles = fabric.circular_waits(graph, settings)
+        announced = resource_checks.announcement(expected, settings, inputs.workers.total) if expected else ""
         return RunPlan(
             **{name: value for name, value in work._asdict().items() if name != "frameworks"},
-            **{name: value for name, value in inputs._asdict().items() if name != "work"},
-            workers=workers,
+            **{name: value for name, value in inputs._asdict().items() if name not in {"work", "note"}},
+            note="; ".join(filter(None, [inputs.note, announced])),
             expected=expected,
             closed_form=closed_form,
             files=files,

@@ -25,7 +25,7 @@ from nadi.pdes import parallel
 from nadi.pdes.parallel import work, work_messages
 from nadi.simulation.assembly import engine_inputs, rerouted, results_of_traces
 from nadi.simulation.assembly.reading import JobWork, OperatorSources
-from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks, work as work_of
+from nadi.simulation.assembly.resource_checks import Estimate, estimate, expected_work, of_all_ranks
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.equivalence import ClassProgram
@@ -75,7 +75,7 @@ class RunPlan:
     keeps_nodes: bool  # whether results have a row per trace node
     checkpoint_s: float  # wall time between two checkpoints in seconds, 0 = none
     identity: Mapping[str, Any]  # what must be equal where a run continues from a checkpoint; {} = none is written
-    note: str  # that more workers will not pay, which progress shows; "" = nothing
+    note: str  # what the run has chosen, its expected cost, or that more workers will not pay; "" = nothing
     model_warnings: Sequence[str]  # sentences about a model's run, which are printed before it begins
     warning: str  # sentence about keys without effect, which is printed before the run begins; "" = none
     warnings: Sequence[str]  # sentences about inputs, for the results
@@ -312,7 +312,7 @@ def run_program(
     """
     expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
     if_stopped = SELDOM_REPEAT + WITH_TICKS * (settings.tick_ps == 0)
-    progress.expect(work_of(expected, settings), expected.replayable_hops, if_stopped)
+    progress.expect(expected_work(expected, settings), expected.replayable_hops, if_stopped)
     # one rank speaks for all
     reports_cache = jit_enabled() and workers.ranks.rank == 0
     if reports_cache:

@@ -148,14 +148,19 @@ def replayed_schedules(program: Program, cell_ps: int, tick_ps: int) -> Bools:
     """
     # Nothing that starts in a cell, which is cell_ps long, may have an effect in it. In the world of an episode all
     # jobs have their ticks, which are tick_ps apart, at the same times.
-    schedules = program.schedules
-    used = (program.node_schedule >= 0) & (program.node_collective >= 0)
-    fits = np.isin(program.node_collective, (*SYNCHRONISING, ALL_GATHER)) & ~np.asarray(program.node_uneven, bool)
-    replayed = schedules.launch_ps >= cell_ps
-    replayed[program.node_schedule[used & ~fits]] = False
+    replayed = (program.schedules.launch_ps >= cell_ps) & _synchronising(program)
     if tick_ps > 0 and program.jobs is not None and np.any(program.jobs.begin_ps % tick_ps):
         replayed[:] = False
     return replayed
+
+
+def _synchronising(program: Program) -> Bools:
+    """Return bool[schedules]: schedules of kinds of which no member ends before all others have started."""
+    used = (program.node_schedule >= 0) & (program.node_collective >= 0)
+    fits = np.isin(program.node_collective, (*SYNCHRONISING, ALL_GATHER)) & ~np.asarray(program.node_uneven, bool)
+    found = np.ones(len(program.schedules.members), bool)
+    found[program.node_schedule[used & ~fits]] = False
+    return found
 
 
 def roles_of(program: Program, domain_of: Int64) -> Any:
@@ -179,6 +184,28 @@ def roles_of(program: Program, domain_of: Int64) -> Any:
     meets[pairs[0][count > 1]] = True
     role[meets & (role == OUTSIDE)] = CROSSING
     return role[program.slot_group].astype(np.int8)
+
+
+def replayable_rows(graph: Graph, program: Program, settings: Settings) -> Bools:
+    """Return bool[rows]: collectives of a program inside one NVLink domain, of the kinds that are replayed.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: Settings of the run.
+    """
+    domain_of = np.full(graph.npus, -1)
+    for number, domain in enumerate(all_domains(graph, settings, np.zeros(graph.nodes, np.int64))):
+        domain_of[domain.npus] = number
+    npu = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
+    slot = program.trace_slot_ptr[program.trace_of_npu[npu]] + np.arange(len(npu)) - program.slot_ptr[npu]
+    # NPUs that share a trace have the same groups but for their places; the last entry is that of no group
+    is_inside = np.zeros(int(program.trace_slot_ptr[-1]) + 1, bool)
+    is_inside[slot] = roles_of(program, domain_of) == INSIDE
+    trace = np.repeat(np.arange(len(program.trace_ptr) - 1), np.diff(program.trace_ptr))
+    sends = (program.node_kind == KIND_COLLECTIVE) & (program.node_schedule >= 0)
+    sends[sends] = _synchronising(program)[program.node_schedule[sends]]
+    return is_inside[np.where(sends, program.trace_slot_ptr[trace] + program.node_group, -1)]
 
 
 def domain_tables(

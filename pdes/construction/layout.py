@@ -251,6 +251,10 @@ class Replayer(Protocol):
         """
 
     @property
+    def replayed_hops(self) -> int:
+        """Packet-hops that this process has replayed."""
+
+    @property
     def has_stopped(self) -> bool:
         """Whether collectives of these domains seldom repeat, so that all that start go by packets."""
 
@@ -351,6 +355,8 @@ class Snapshot:
     messages: int | None = None  # number of messages received, at message level
     slowest: LeastWaiting | None = None  # of the team of the first worker; None = it has one worker
     stopped_replaying: bool = False  # whether collectives of NVLink domains seldom repeat, so that all go by packets
+    counted_hops: int = 0  # packet-hops that were counted with periods of the run, outside of replayed collectives
+    replayed_hops: int = 0  # those of replayed collectives of the first process, in these periods, too
 
 
 Progress = Callable[[Snapshot], None]  # callback that receives a snapshot from time to time

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from nadi.pdes.construction.layout import LogicalProcess, Simulation
-from nadi.pdes.core import Int64, state as s
+from nadi.pdes.construction.settings import Settings
+from nadi.pdes.core import Int64, Program, state as s
 from nadi.pdes.core.jit import words_of
 from nadi.pdes.core.packet import bytes_sent, packets_sent
 from nadi.pdes.core.rows.run import Counters
@@ -44,12 +45,19 @@ _IN_EACH[: len(Counters.declared)] = [name not in {"flows", "trace_rows", "windo
 
 def may_recur(sim: Simulation) -> bool:
     """Return whether `quiescence` finds all of the state of a run, `sim`, and all LPs are in this process."""
-    settings, program = sim.settings, sim.program
-    const = sim.lps[0].world.net.const if sim.lps else None
+    layout = sim.layout
+    return bool(sim.lps) and layout.reuses and len(sim.lps) == layout.lps and has_periods(sim.program, sim.settings)
+
+
+def has_periods(program: Program, settings: Settings) -> bool:
+    """Return whether periods of a program are looked for with these settings, if all LPs are in one process.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        settings: Settings of the run.
+    """
     return (
-        const is not None
-        and sim.layout.reuses
-        and len(sim.lps) == sim.layout.lps
+        settings.reuse
         and settings.fidelity.model.has_packets
         and settings.flow_groups is None
         # telemetry is that of a queue pair's links, which must be the same for all of its packets (MeasuredLinks)
@@ -67,9 +75,9 @@ def may_recur(sim: Simulation) -> bool:
         and settings.record_nodes
         and settings.sample_ps == 0
         and settings.remote_sharers == 1
-        and const.reduces == 0
-        and const.serial_collectives == 1
-        and const.one_at_a_time == 0
+        and settings.fidelity.reduction_psb == 0
+        and not settings.concurrent_collectives
+        and not settings.one_at_a_time
         and program.jobs is None
     )
 
@@ -157,6 +165,8 @@ class Recurrence:
         self._seen: dict[tuple[Any, ...], Moment] = {}
         self._noted: Notes | None = None
         self._hops = self._tries = 0
+        # packet-hops of counted periods, outside of replayed collectives and of these
+        self.counted_hops = self.replayed_hops = 0
         self._records_flows = [int(lp.world.net.const.record_flows) for lp in sim.lps]
         self._control, self._paths = sim.settings.congestion_control.state, sim.settings.entropy.state
         self._tolerance = sim.settings.fast_forward
@@ -427,7 +437,10 @@ class Recurrence:
             )  # fmt: skip
             rows_by += repeated * int(steps.sum())
         self._measured.go_forward(shift_ps, missing_bytes)
-        self._records.count_periods(noted.reuse, repeated, self._hops_now() - self._hops)
+        hops, replayed = self._hops_now() - self._hops, self._records.replayed_hops - noted.reuse["replayed_hops"]
+        self._records.count_periods(noted.reuse, repeated, hops)
+        self.counted_hops += hops - repeated * replayed
+        self.replayed_hops += repeated * replayed
         team.state.soonest_ps += shift_ps
         team.state.looked_ps += shift_ps
         waiting = team.workers.soonest_ps < s.INF

@@ -100,6 +100,11 @@ class Replay:
         self._is_past = False
 
     @property
+    def replayed_hops(self) -> int:
+        """Packet-hops that this process has replayed."""
+        return self._records.replayed_hops
+
+    @property
     def has_stopped(self) -> bool:
         """Whether collectives of these NVLink domains seldom repeat, so that all that start go by packets."""
         return bool(self._lp.world.nvlink.domain.off.any())

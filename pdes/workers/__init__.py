@@ -247,6 +247,9 @@ class AbortedError(Exception):
 class Recurring(Protocol):
     """Interface of pdes.reuse.recurrence.Recurrence, which counts periods that a run repeats."""
 
+    counted_hops: int  # packet-hops of these, but those of replayed collectives
+    replayed_hops: int  # those of replayed collectives in them
+
     def serve(self) -> None:
         """Look at a quiescent moment, at which all workers have stopped."""
 
@@ -423,8 +426,12 @@ class WorkerPool:
         if self._progress is not None:
             slowest = None if self._by_message else self._least_waiting(wall_s)
             counts = int(hops), int(nodes_done), self._nodes_total
-            stopped = any(lp.replay is not None and lp.replay.has_stopped for lp in self.sim.lps)
-            self._progress(Snapshot(int(now_ps), *counts, wall_s, messages, slowest, stopped))
+            replays = [lp.replay for lp in self.sim.lps if lp.replay is not None]
+            stopped = any(replay.has_stopped for replay in replays)
+            periods = self._recurrence
+            counted, replayed = (periods.counted_hops, periods.replayed_hops) if periods else (0, 0)
+            replayed += replays[0].replayed_hops if replays else 0
+            self._progress(Snapshot(int(now_ps), *counts, wall_s, messages, slowest, stopped, counted, replayed))
 
     def _least_waiting(self, wall_s: float) -> LeastWaiting | None:
         """Return the worker of the team that has waited least in `wall_s`, the seconds since the first window."""

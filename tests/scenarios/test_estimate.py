@@ -39,12 +39,12 @@ def test_packets_and_hops_are_those_of_the_run(fabric, kind, size, algorithm):
 
 
 def test_every_npu_has_rows_of_its_own_where_they_share_a_trace():
-    """4 B a row for the parents that are left, 16 B for its times."""
+    """4 B a row for the parents that are left, 16 B for its times, 200 B for their analysis."""
     graph = topologies.build("switch:npus=8")
     nodes = [et.comp_node(i, "c") for i in range(1000)]
     traces = [et.table_of(et.metadata(), nodes[:n]) for n in (1, 1000)]
     one, many = (workload.build_program([table], [0] * 8, 8) for table in traces)
-    for recorded, row_bytes in ((True, 20), (False, 4)):
+    for recorded, row_bytes in ((True, 220), (False, 4)):
         settings = pdes.Settings(record_nodes=recorded)
         more = estimate(graph, many, settings).memory_bytes - estimate(graph, one, settings).memory_bytes
         assert more == 8 * 999 * row_bytes

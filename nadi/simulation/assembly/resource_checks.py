@@ -17,15 +17,22 @@ from nadi import partition, topologies
 from nadi.errors import ConfigError
 from nadi.inputs.limits import MAX_BYTES
 from nadi.inputs.units import GIB
+from nadi.launching import cores
+from nadi.launching.progress import ExpectedWork, duration_text
 from nadi.launching.ranks import RankGather
 from nadi.pdes import Settings, may_replay
+from nadi.pdes.traces import counted_rows, replayable_rows
 from nadi.simulation.assembly import engine_inputs, of_packets
-from nadi.topologies import NVSWITCH, Graph, path_links
+from nadi.topologies import Graph, path_links
 from nadi.workload import Program
-from nadi.workload.node_kinds import SEND
+from nadi.workload.node_kinds import NOOP, SEND
 from nadi.workload.program.traffic import sample, traffic
 
 HOPS_PER_S = 5e6  # packet-hops per second of one worker, a lower bound for machines of 2025
+# Packet-hops per second of one worker on free cores of 2026, for what is announced before a run: 0.8e7 to 1.4e7 in
+# steps of docs/explanation/reuse.md, a tenth of it with MRC
+_USUAL_HOPS_PER_S = 1e7
+_ANNOUNCED_S = 60.0  # expected wall time in seconds from which it is announced
 MESSAGES_PER_S = 1e6  # messages per second at message level, a lower bound for machines of 2025
 MAX_WALL_S = 86_400.0  # longest wall time of a run in seconds: one day
 # memory in bytes per trace node of a run at closed forms and its analysis, measured with 10^6 to 10^7 nodes
@@ -46,8 +53,9 @@ _PAIR_BYTES, _CONTROLLED_PAIR_BYTES = 450, 250  # per pair of NPUs, and more wit
 _MESSAGE_BYTES = 120  # per recorded message
 MAX_ROWS_OF_MESSAGES = 1 << 22  # messages of a run in which, by default, those of replayed collectives have rows too
 _LINK_BYTES, _NPU_BYTES, _BASE_BYTES = 1000, 3000, 60_000_000  # per link, per NPU, and per rank
-# per row of an NPU's trace: the count of unfinished parents; and, if recorded, start and end
-_ROW_BYTES, _ROW_TIMES_BYTES = 4, 16
+# per row of an NPU's trace: the count of unfinished parents; if recorded, start and end, and what their analysis takes
+# after the run (measured with GPT-3's traces of 226,000, 904,000 and 1,880,000 rows: 220 to 330 with start and end)
+_ROW_BYTES, _ROW_TIMES_BYTES, _ROW_ANALYSIS_BYTES = 4, 16, 200
 
 
 class Estimate(NamedTuple):
@@ -62,18 +70,70 @@ class Estimate(NamedTuple):
     memory_bytes: float
     replayable: float = 0  # of `messages`, those inside NVLink domains, whose collectives may be replayed
     replayable_hops: float = 0  # packet-hops of these, which are not in `packet_hops`
+    counted_hops: float = 0  # of `packet_hops`, those of periods of the run that are likely to be counted
+    spanned_rows: float = 0  # trace rows of all NPUs from the first of these periods to the last
+    earlier_rows: float = 0  # trace rows of all NPUs before them
 
 
-def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
+class _Sent(NamedTuple):
+    """What the messages of a program take; of messages, with models of the network without packets."""
+
+    messages: float
+    packets: float
+    hops: float  # of data and acknowledgements
+    wire_bytes: float
+    pairs: float
+
+
+def estimate(graph: Graph, program: Program, settings: Settings, *, one_process: bool = False) -> Estimate:
     """Return the work of a program on a fabric, on a rank that of its NPUs; without losses and detours.
 
     Args:
         graph: The fabric (`Graph`).
         program: Work of all NPUs (`Program`).
         settings: The engine's settings of the run (`pdes.Settings`).
+        one_process: Whether the run's workers are threads of one process, so that it looks for periods.
     """
+    if settings.flow_groups is not None:
+        plain = replace(settings, flow_groups=None, reuse=False)
+        rest = estimate(graph, of_packets(program, settings.flow_groups), plain)
+        return estimate(graph, program, plain)._replace(packets=rest.packets, packet_hops=rest.packet_hops)
     fabric, running, _ = engine_inputs(graph, program)
-    sampled = sample(running, MAX_PAIRS)
+    sent = _sent(fabric, running, settings)
+    per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.congestion_control.update else 0)
+    queue_pairs = min(sent.pairs, float(graph.npus) ** 2)
+    queue_pairs += _messages_with_pairs(program, settings)
+    memory = fabric_bytes(graph) + per_pair * queue_pairs
+    memory += _MESSAGE_BYTES * sent.messages * settings.record_flows
+    rows = _rows_of_npus(program, np.ones(len(program.node_kind), bool))
+    memory += rows * (_ROW_BYTES + (_ROW_TIMES_BYTES + _ROW_ANALYSIS_BYTES) * settings.record_nodes)
+    own = Estimate(sent.messages, sent.packets, sent.hops, sent.wire_bytes, sent.pairs, memory)
+    if not may_replay(fabric, settings):
+        replayed = np.zeros(len(running.node_kind), bool)
+    else:  # collectives of NVLink domains are taken to repeat
+        replayed = replayable_rows(fabric, running, settings)
+        rest_sent = _sent(fabric, _without(running, replayed), settings)
+        own = own._replace(
+            packet_hops=rest_sent.hops,
+            replayable=sent.messages - rest_sent.messages,
+            replayable_hops=sent.hops - rest_sent.hops,
+        )
+    if not one_process:
+        return own
+    forecast = counted_rows(running, settings)
+    if not forecast.counted.any():
+        return own
+    simulated = _sent(fabric, _without(running, replayed | forecast.counted), settings)
+    return own._replace(
+        counted_hops=own.packet_hops - simulated.hops,
+        spanned_rows=_rows_of_npus(running, forecast.spanned),
+        earlier_rows=_rows_of_npus(running, forecast.earlier),
+    )
+
+
+def _sent(fabric: Graph, program: Program, settings: Settings) -> _Sent:
+    """Return what the messages of the engine's program take on its fabric."""
+    sampled = sample(program, MAX_PAIRS)
     messages = np.maximum(sampled.messages, 1)
     model = settings.fidelity.model
     # an empty message has a packet, too
@@ -82,28 +142,25 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     moved = packets if model.has_packets else sampled.weight * messages
     # each packet is acknowledged over as many links
     hops = moved * path_links(fabric, sampled.src, sampled.dst) * (2 if model.has_packets else 1)
-    replayable = replayable_hops = 0.0
-    if may_replay(fabric, settings):  # collectives of NVLink domains are taken to repeat
-        is_inside = _are_inside(fabric, sampled.src, sampled.dst)
-        replayable_hops = float(hops[is_inside].sum())
-        hops = np.where(is_inside, 0.0, hops)
-        replayable = float((sampled.weight * sampled.messages)[is_inside].sum())
+    wire_bytes = float((sampled.weight * sampled.bytes).sum())
+    wire_bytes += model.has_headers * float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
     sent = float((sampled.weight * sampled.messages).sum())
-    pairs = float(sampled.weight.sum())
-    per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.congestion_control.update else 0)
-    queue_pairs = min(pairs, float(graph.npus) ** 2)
-    queue_pairs += _messages_with_pairs(program, settings)
-    memory = fabric_bytes(graph) + per_pair * queue_pairs
-    memory += _MESSAGE_BYTES * sent * settings.record_flows
-    rows = int(np.diff(program.trace_ptr)[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
-    memory += rows * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
-    wire = float((sampled.weight * sampled.bytes).sum())
-    wire += model.has_headers * float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
-    own = Estimate(sent, float(moved.sum()), float(hops.sum()), wire, pairs, memory, replayable, replayable_hops)
-    if settings.flow_groups is not None:
-        rest = estimate(graph, of_packets(program, settings.flow_groups), replace(settings, flow_groups=None))
-        return own._replace(packets=rest.packets, packet_hops=rest.packet_hops)
-    return own
+    return _Sent(sent, float(moved.sum()), float(hops.sum()), wire_bytes, float(sampled.weight.sum()))
+
+
+def _without(program: Program, rows: NDArray[np.bool_]) -> Program:
+    """Return a program in which some rows send nothing; rows: bool[N]."""
+    return program._replace(
+        node_schedule=np.where(rows, -1, program.node_schedule).astype(np.int32),
+        node_kind=np.where(rows & (program.node_kind == SEND), NOOP, program.node_kind).astype(np.int8),
+    )
+
+
+def _rows_of_npus(program: Program, rows: NDArray[np.bool_]) -> int:
+    """Return how many of some rows, bool[N], the traces of all NPUs have."""
+    before = np.append(0, np.cumsum(rows))
+    of_trace = np.diff(before[program.trace_ptr])
+    return int(of_trace[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
 
 
 def _messages_with_pairs(program: Program, settings: Settings) -> int:
@@ -134,16 +191,6 @@ def with_rows_of_messages(
     return replace(settings, record_replayed=False), own._replace(memory_bytes=memory_bytes)
 
 
-def _are_inside(graph: Graph, src: NDArray[np.integer], dst: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Return bool[p]: whether both NPUs of each pair, src and dst, are behind one NVSwitch; aggregators count."""
-    up = np.flatnonzero(graph.node_kind[graph.link_dst] == NVSWITCH)
-    # int64[npus], the NVSwitch of each NPU, -1 = none: parallel NVSwitches of a domain are one by now
-    nvswitch = np.full(graph.npus, -1)
-    from_npus = up[graph.link_src[up] < graph.npus]
-    nvswitch[graph.link_src[from_npus]] = graph.link_dst[from_npus]
-    return (nvswitch[src] >= 0) & (nvswitch[src] == nvswitch[dst])
-
-
 def fabric_bytes(graph: Graph) -> float:
     """Return the memory in bytes that the engine takes for a fabric, on every rank.
 
@@ -163,14 +210,52 @@ def of_all_ranks(own_work: Estimate, ranks: RankGather) -> Estimate:
     return Estimate(*(sum(column) for column in zip(*ranks.exchange(own_work), strict=True)))
 
 
-def work(estimated_work: Estimate, settings: Settings) -> float:
-    """Return a run's number of units of progress: packet-hops, or messages at message level.
+def expected_work(estimated_work: Estimate, settings: Settings) -> ExpectedWork:
+    """Return a run's work in units of progress: packet-hops, or messages at message level.
 
     Args:
         estimated_work: Estimate of the run's work.
         settings: The engine's settings of the run (`pdes.Settings`).
     """
-    return estimated_work.packet_hops if settings.fidelity.model.has_packets else estimated_work.messages
+    if not settings.fidelity.model.has_packets:
+        return ExpectedWork(estimated_work.messages)
+    periods = estimated_work.counted_hops, estimated_work.spanned_rows, estimated_work.earlier_rows
+    return ExpectedWork(estimated_work.packet_hops, *periods)
+
+
+def work(estimated_work: Estimate, settings: Settings) -> float:
+    """Return a run's number of units of progress that it neither replays nor counts.
+
+    Args:
+        estimated_work: Estimate of the run's work.
+        settings: The engine's settings of the run (`pdes.Settings`).
+    """
+    expected = expected_work(estimated_work, settings)
+    return expected.units - expected.counted
+
+
+def announcement(estimated_work: Estimate, settings: Settings, workers: int) -> str:
+    """Return what a run of packets is expected to take, if that is long; else "".
+
+    Args:
+        estimated_work: Estimate of the run's work.
+        settings: The engine's settings of the run (`pdes.Settings`).
+        workers: Number of workers of all ranks.
+    """
+    seconds = work(estimated_work, settings) / (_USUAL_HOPS_PER_S * workers)
+    if not settings.fidelity.model.has_packets or seconds < _ANNOUNCED_S:
+        return ""
+    saved = estimated_work.replayable_hops + estimated_work.counted_hops
+    repeated = f" ({saved:.3g} more repeat and are counted)" if saved else ""
+    return (
+        f"expected: {work(estimated_work, settings):.3g} packet-hops{repeated}, about {duration_text(seconds)} on free "
+        f"cores, {_gb(PROCESS_BYTES + estimated_work.memory_bytes)}"
+    )
+
+
+def _rate(settings: Settings, workers: int) -> float:
+    """Return the units of work that workers do per second."""
+    return HOPS_PER_S * workers if settings.fidelity.model.has_packets else MESSAGES_PER_S
 
 
 def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool) -> None:
@@ -199,13 +284,13 @@ def check_run(own_work: Estimate, total_work: Estimate, settings: Settings, num_
     """
     messages = f"{total_work.messages:,.0f} messages between {total_work.pairs:,.0f} pairs of NPUs"
     _check_free_memory(messages, own_work.memory_bytes, "a smaller run", force=force)
-    has_packets = settings.fidelity.model.has_packets
-    rate = HOPS_PER_S * num_workers if has_packets else MESSAGES_PER_S
-    wall_s = work(total_work, settings) / rate
-    if wall_s > MAX_WALL_S and not force:
-        unit = f"packet-hops ({total_work.packets:.3g} packets)" if has_packets else "messages"
+    rate = _rate(settings, num_workers)
+    seconds = work(total_work, settings) / rate
+    if seconds > MAX_WALL_S and not force:
+        is_of_packets = settings.fidelity.model.has_packets
+        unit = f"packet-hops ({total_work.packets:.3g} packets)" if is_of_packets else "messages"
         raise ConfigError(
-            f"{work(total_work, settings):.3g} {unit} would take about {wall_s / _HOUR_S:,.0f} hours at {rate:.3g} a "
+            f"{work(total_work, settings):.3g} {unit} would take about {seconds / _HOUR_S:,.0f} hours at {rate:.3g} a "
             "second; expected less than 24, or --force"
         )
 
@@ -299,40 +384,28 @@ def _check_free_memory(subject: str, needed_bytes: float, alternative: str, *, f
 
 def available_bytes(root: Path = Path("/")) -> int | None:
     """Return the bytes that this process may still use, by proc and sys in `root`: free memory and control groups."""
-    free = [int(line.split()[1]) * 1024 for line in _lines(root / "proc/meminfo") if line.startswith("MemAvailable:")]
+    free = [
+        int(line.split()[1]) * 1024 for line in cores.lines(root / "proc/meminfo") if line.startswith("MemAvailable:")
+    ]
     return min([*free, *_of_groups(root)], default=None)
 
 
 def _of_groups(root: Path) -> Iterator[int]:
     """Yield the unused bytes, cached files included, of each control group of this process, read below `root`."""
-    for line in _lines(root / "proc/self/cgroup"):
-        _, controllers, path = line.split(":", 2)
-        is_v1 = controllers == "memory"  # version 2 of control groups lists no controllers
-        if controllers and not is_v1:
-            continue
-        base = root / ("sys/fs/cgroup/memory" if is_v1 else "sys/fs/cgroup")
+    for base, inside, is_v1 in cores.folders_of_groups(root, "memory"):
         limit, usage = ("memory.limit_in_bytes", "memory.usage_in_bytes") if is_v1 else ("memory.max", "memory.current")
-        inside = Path(path.strip("/"))
         for folder in (base / inside, *(base / above for above in inside.parents)):
             maximum, used = (_number(folder / name) for name in (limit, usage))
             if maximum is not None and used is not None:
-                statistics = dict(line.split() for line in _lines(folder / "memory.stat"))
+                statistics = dict(line.split() for line in cores.lines(folder / "memory.stat"))
                 # Linux drops cached files before it ends a process for want of memory: they count as free
                 yield max(maximum - max(used - int(statistics.get("inactive_file", 0)), 0), 0)
 
 
 def _number(path: Path) -> int | None:
     """Return the number in a file; None if the file holds another text, as "max"."""
-    text = next(iter(_lines(path)), "")
+    text = next(iter(cores.lines(path)), "")
     return int(text) if text.isdecimal() else None
-
-
-def _lines(path: Path) -> list[str]:
-    """Return the lines of a text file; none if it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
 
 
 def _gb(size_bytes: float) -> str:
@@ -401,8 +474,7 @@ def cost_of_packets(
     # memory is checked here, against the node's limit, if that is known
     own = total_work._replace(memory_bytes=memory if limits.memory_bytes is None else 0.0)
     check_run(own, total_work, settings, workers, force=limits.force)
-    rate = HOPS_PER_S * workers if settings.fidelity.model.has_packets else MESSAGES_PER_S
-    return JobCost(work(total_work, settings) / rate, memory)
+    return JobCost(work(total_work, settings) / _rate(settings, workers), memory)
 
 
 def cost_at_closed_forms(num_trace_nodes: int, graph: Graph, limits: NodeLimits) -> JobCost:

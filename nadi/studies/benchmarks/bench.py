@@ -327,7 +327,7 @@ def run_reuse_bench(
         sections: dict[str, dict[str, Any]] = {
             "workload": {"model": model, "plan": plan},
             "topology": {"cluster": _REUSE_CLUSTER},
-            "engine": {"reuse": reuse, "seed": seed},
+            "engine": {"reuse": reuse, "seed": seed, "workers": 1},
             "output": {"flows": "none"},
         }
         return execute(Resolver(load_config(None, sections=sections)).plan(), progress).results

@@ -112,7 +112,7 @@ def run_points(
     finished = {outcome.point for outcome in outcomes}
     with _processes() as run, ThreadPoolExecutor(max_runs_at_once) as pool:
         waiting: set[Future[PointOutcome]] = {
-            pool.submit(_run_point, run, sweep, sweep_folder, index, force=force)
+            pool.submit(_run_point, run, sweep, sweep_folder, index, max_runs_at_once, force=force)
             for index in point_indices
             if index not in finished
         }
@@ -158,15 +158,18 @@ def _run_point(
     sweep: SweepDefinition,
     sweep_folder: Path,
     point_index: int,
+    max_runs_at_once: int,
     *,
     force: bool,
 ) -> PointOutcome:
     """Run one point with `nadi run` and record its error message if it fails; `run_command` returns code and stderr."""
     point = sweep.points[point_index]
+    # runs beside each other leave no cores that one of them could choose
+    alone = [] if max_runs_at_once == 1 or point.config.engine.workers else ["--workers", "1"]
     command = nadi_command(["run", *([str(sweep.run_file)] if sweep.run_file else [])])
     for override in point.overrides():
         command += ["--set", override]
-    command += ["--out", str(folder_of(sweep_folder, point)), "--quiet", *(["--force"] if force else [])]
+    command += ["--out", str(folder_of(sweep_folder, point)), "--quiet", *alone, *(["--force"] if force else [])]
     code, stderr = run_command(command)
     failure = sweep_folder / _FAILED / f"{point.name}.txt"
     with suppress(OSError):  # the outcome holds the error too
