@@ -8,7 +8,7 @@ import numpy as np
 
 from nadi.pdes.core import packet
 from nadi.pdes.core.algorithms import find_row, home
-from nadi.pdes.core.jit import inline, prefetch
+from nadi.pdes.core.jit import inline, outline, prefetch
 from nadi.pdes.core.state import BLOCK_SHIFT, SELECTIVE_PACKETS
 from nadi.pdes.network.link import inbox_of
 from nadi.pdes.nic.paths import path_of_entropy
@@ -151,6 +151,21 @@ def prefetch_named_by(net, qps, record):
         receiver = find_row(qps.rxqp, packet.receiver_key(word1, word2))
         prefetch(qps.sel_rx, receiver, (word2 & (SELECTIVE_PACKETS - 1)) // BITS_OF_LINE)
         prefetch(qps.sel_rx, receiver, LINE_OF_COUNTS)
+
+
+@outline
+def prefetch_batch(net, inbox, qps):
+    """Prefetch what the packets of an NPU's batch name, where queue pairs take several paths.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        inbox: Batch of the NPU (`Inbox`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+    """
+    for i in range(net.ctl.batch):
+        prefetch_arrival(net, qps, inbox.batch_pos[inbox.batch_key[i] & 0xFFFF])
+    for i in range(net.ctl.batch):
+        prefetch_named_by(net, qps, inbox.batch_pos[inbox.batch_key[i] & 0xFFFF])
 
 
 @inline

@@ -21,7 +21,7 @@ from nadi.pdes.nic.several_ports import first_port
 from nadi.pdes.nic.timeouts import on_timeout
 from nadi.pdes.nic.transport import on_ack, on_data
 from nadi.pdes.npu.agenda import agenda_slot, begin_slot, take_due
-from nadi.pdes.npu.ahead import prefetch_arrival, prefetch_named_by, prefetch_npus
+from nadi.pdes.npu.ahead import prefetch_batch, prefetch_npus
 from nadi.pdes.npu.collective import advance, close_if_done, send_has_left
 from nadi.pdes.npu.delivery import apart, message_is_in
 from nadi.pdes.npu.endpoints import NOTICED, put_off
@@ -278,22 +278,6 @@ def packet_event(net, npus, qps, node, record, now_ps):
 
 
 @inline
-def prefetch_following(net, inbox, qps, packets_done):
-    """Prefetch what packets behind the first packets_done of an NPU's batch name (pdes/npu/ahead.py).
-
-    Args:
-        net: Nodes, links and packets of the LP (`Net`).
-        inbox: Batch of the NPU (`Inbox`).
-        qps: Queue pairs, messages and flow records of the LP (`Qps`).
-        packets_done: Number of packets of the batch that are done, or in hand.
-    """
-    if packets_done + 2 < net.ctl.batch:
-        prefetch_arrival(net, qps, np.int64(inbox.batch_pos[inbox.batch_key[packets_done + 2] & 0xFFFF]))
-    if packets_done < net.ctl.batch:
-        prefetch_named_by(net, qps, np.int64(inbox.batch_pos[inbox.batch_key[packets_done] & 0xFFFF]))
-
-
-@inline
 def next_action(world, world_address, node, begin_ps, end_ps, packets_done):
     """Take an NPU's next action of the current time, or advance to the next time.
 
@@ -348,8 +332,6 @@ def next_action(world, world_address, node, begin_ps, end_ps, packets_done):
                 record = inbox.batch_pos[inbox.batch_key[packets_done] & 0xFFFF]
                 arrival = net.record[record]
                 packets_done += 1
-                if net.hooks.paths != 0:
-                    prefetch_following(net, inbox, qps, packets_done)
                 word1, word2 = arrival.w1, arrival.w2
                 tag = packet_event(net, npus, qps, node, record, now_ps)
     return packets_done, now_ps, done, inst, link, tag, word1, word2
@@ -443,6 +425,8 @@ def npus_window(world_address, begin_ps, end_ps):
                 return True
             take_batch(net, world.inbox, node, begin_ps, end_ps)
             order_ties(net, world.inbox, node, begin_ps)
+            if net.hooks.paths != 0:
+                prefetch_batch(net, world.inbox, world.qps)
         if npu_window(world, world_address, node, begin_ps, end_ps):
             return True
         # the node is done with this window: its records are free, and the driver knows its next event
