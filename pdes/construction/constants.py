@@ -154,7 +154,6 @@ def _set_denied(const: Record, graph: Graph, settings: Settings) -> None:
     """Set the constants of ports, and of the planes, spines and paths that an operator denies to senders."""
     const.port_rule = PORT_RULES.index(settings.nic_ports)
     const.denies = bool(settings.denied_paths)
-    const.chooses_early = all(rule.by_packet or rule.pick is None for rule in settings.balancings)
     is_nic = is_nic_link(graph)
     ports = np.bincount(graph.link_src[is_nic], minlength=1)
     const.planes = max(1, ports.max()) if settings.spreads_ports else 1

@@ -16,7 +16,7 @@ from nadi.pdes.core.jit import hook, inline, outline, prefetch
 from nadi.pdes.network import lane_credits, port_queues
 from nadi.pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, order_ties, take_batch
 from nadi.pdes.network.link import drop, inbox_of, link_send, prefetch_inbox
-from nadi.pdes.network.routing import balanced, choose, link_by_rule, switch_cell_to
+from nadi.pdes.network.routing import choose, link_by_rule, switch_cell_to
 from nadi.pdes.network.switch import switches_window
 from nadi.pdes.network.telemetry import sample_queue
 
@@ -387,33 +387,11 @@ def take_pause(net, node, record, word2, now_ps):
         depart(net, node, link, now_ps)
 
 
-@outline
-def choose_early(net, inbox, routes, node):
-    """Choose the links of a batch by a rule that looks at the words of packets alone, so that their rows come early.
-
-    Args:
-        net: Nodes, links and packets of the LP (`Net`).
-        inbox: Batch of the switch, with port sets in `batch_tmp` (`Inbox`).
-        routes: Routing state of the LP (`Routes`).
-        node: Number of the switch in the LP.
-    """
-    for i in range(net.ctl.batch):
-        if inbox.batch_out[i] >= 0:
-            arrival = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
-            link = np.int64(balanced(net, routes, inbox.batch_tmp[i], node, arrival.w1, arrival.w2, net.ctl.now_ps))
-            inbox.batch_out[i] = link
-            prefetch(net.tx, link, 0)
-            prefetch(net.gate, link, 0)
-            if net.const.depths > 0:
-                prefetch(net.depth, link * net.const.depths + net.ctl.now_ps // net.ctl.depth_ps, 0)
-
-
 @inline
 def act(net, inbox, routes, node, begin_ps, end_ps):
     """Process a cell of switch `node` of `net` (routes, begin_ps, end_ps): the batch in time order, and departures."""
     batch = net.ctl.batch
-    balances, detours = net.hooks.balancing != 0, net.hooks.detour != 0
-    rule = detours or (balances and net.const.chooses_early == 0)
+    rule = net.hooks.balancing != 0 or net.hooks.detour != 0
     rises = net.const.rising_lanes != 0
     for i in range(batch):
         arrival = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
@@ -425,8 +403,6 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
             prefetch(net.tx, link, 0)
             prefetch(net.gate, link, 0)
         inbox.batch_out[i] = link
-    if balances and not rule:
-        choose_early(net, inbox, routes, node)
     for i in range(batch):
         if i + AHEAD < batch and inbox.batch_out[i + AHEAD] >= 0:
             prefetch_inbox(net, inbox.batch_out[i + AHEAD])

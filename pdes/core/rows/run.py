@@ -205,7 +205,6 @@ class Constants(
     high_limit_bytes = word("bytes", "bytes of high priority after which waiting low priority has a turn")
     port_rule = word("code", "choice of one port of several for a queue pair: place in PORT_RULES")
     denies = word("flag", "senders may not use some planes, spines or paths")
-    chooses_early = word("flag", "load balancing looks at words of packets alone, so switches choose early")
     planes = word("count", "ports of a NIC over which packets spread")
     turned_ports = word("count", "ports of an NPU to switches that take turns by the entropy")
     uplinks = word("count", "links of a leaf to other switches")

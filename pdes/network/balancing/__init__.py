@@ -23,7 +23,6 @@ class Balancing:
     has_flowlets: bool = False  # the rule needs the table `flowlet` of Routes
     remembers: bool = False  # its choices depend on packets before a pause (pdes/network/batch.py)
     by_host: bool = False  # the rule needs the table `host` of Routes
-    by_packet: bool = False  # only the words of the packet matter, not the time or the state of the switch
     by_destination: bool = False  # only the destination matters, so that traffic between two NPUs has one path
 
 
@@ -42,5 +41,5 @@ def balancing(name: str) -> Balancing:
     if name == "ecmp":
         return ECMP
     module = module_of(KIND, name, "pick", parameters=7)
-    flags = ("reorders", "has_flowlets", "remembers", "by_host", "by_packet", "by_destination")
+    flags = ("reorders", "has_flowlets", "remembers", "by_host", "by_destination")
     return Balancing(name, module.pick, **{flag: getattr(module, flag.upper(), False) for flag in flags})

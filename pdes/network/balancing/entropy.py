@@ -12,7 +12,6 @@ from nadi.pdes.core.state import world_at
 from nadi.pdes.network.routing import choose_of
 
 TITLE = "switches with NPUs: by a field of the packet's entropy, which names the link; others: by a hash of it"
-BY_PACKET = True
 PORT_BITS = 3  # field of the port, for NICs of up to 8 (pdes/nic/entropy)
 
 
