@@ -446,22 +446,29 @@ def return_to_lost(net, qps, pair, now_ps, word1, word2, named_seq, shows_loss):
     """Tell the control of `pair` of a loss; go back to it, unless selective repeat has marked what to send again."""
     # named_seq: number of the packet that the acknowledgement, with words 1 and 2, answers. shows_loss: whether it
     # reveals a loss to selective repeat.
-    una = qps.qp[pair].una
-    is_nak = packet.flags(word1) & packet.FLAG_NAK != 0
-    is_selective = net.hooks.selective_sender != 0
-    if not is_selective:
-        shows_loss = is_nak and (word2 - una) & packet.PSN_MASK == 0 and go_back(qps, pair)
+    if net.hooks.selective_sender == 0:
+        is_nak = packet.flags(word1) & packet.FLAG_NAK != 0
+        shows_loss = is_nak and (word2 - qps.qp[pair].una) & packet.PSN_MASK == 0 and go_back(qps, pair)
     if shows_loss:
-        is_trimmed, is_last_hop = is_nak, np.int64(packet.flags(word1) & packet.FLAG_TRIMMED != 0)
-        if not is_selective:
-            is_trimmed, is_last_hop = is_last_hop == 1, np.int64(0)
-        if is_trimmed and (not is_selective or named_seq == una):
-            count_resend(net, qps, pair)
-        kind = state.LOSS_TRIMMED if is_trimmed else state.LOSS_NAK
-        rtt = np.int64(-1)
-        if is_trimmed and net.const.ack_every_bytes != 0:
-            rtt = selective.time_since_sent(qps, pair, named_seq, 0, now_ps)
-        update_control(net, qps, pair, state.CC_LOSS, now_ps, kind, is_last_hop, rtt)
+        tell_of_loss(net, qps, pair, now_ps, word1, named_seq)
+
+
+@outline
+def tell_of_loss(net, qps, pair, now_ps, word1, named_seq):
+    """Tell the control of `pair` of `net` and `qps` at now_ps of the loss that an acknowledgement (word1) reveals."""
+    # named_seq: number of the packet that the acknowledgement answers
+    is_selective = net.hooks.selective_sender != 0
+    is_trimmed = packet.flags(word1) & packet.FLAG_NAK != 0
+    is_last_hop = np.int64(packet.flags(word1) & packet.FLAG_TRIMMED != 0)
+    if not is_selective:
+        is_trimmed, is_last_hop = is_last_hop == 1, np.int64(0)
+    if is_trimmed and (not is_selective or named_seq == qps.qp[pair].una):
+        count_resend(net, qps, pair)
+    kind = state.LOSS_TRIMMED if is_trimmed else state.LOSS_NAK
+    rtt = np.int64(-1)
+    if is_trimmed and net.const.ack_every_bytes != 0:
+        rtt = selective.time_since_sent(qps, pair, named_seq, 0, now_ps)
+    update_control(net, qps, pair, state.CC_LOSS, now_ps, kind, is_last_hop, rtt)
 
 
 @inline

@@ -154,14 +154,20 @@ def prefetch_named_by(net, qps, record):
 
 
 @outline
-def prefetch_batch(net, inbox, qps):
-    """Prefetch what the packets of an NPU's batch name, where queue pairs take several paths.
+def prefetch_batch(net, npus, inbox, qps, node):
+    """Prefetch what the packets of an NPU's batch name, and its ports, where queue pairs take several paths.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
         inbox: Batch of the NPU (`Inbox`).
         qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        node: Number of the NPU in the LP.
     """
+    if net.hooks.nic_send != 0:
+        for port in range(net.out_ptr[node], net.out_ptr[node + 1], 2):  # two to a cache line
+            prefetch(net.tx, port, 0)
+            prefetch(npus.nic, port, 0)
     for i in range(net.ctl.batch):
         prefetch_arrival(net, qps, inbox.batch_pos[inbox.batch_key[i] & 0xFFFF])
     for i in range(net.ctl.batch):
@@ -258,10 +264,6 @@ def prefetch_npu(net, npus, node):
     # the first and the last port, which are the same with one; ports between them are not prefetched
     prefetch(npus.port, net.out_ptr[node], 0)
     prefetch(npus.port, net.out_ptr[node + 1] - 1, 0)
-    if net.hooks.nic_send != 0:
-        for port in range(net.out_ptr[node], net.out_ptr[node + 1], 2):  # two to a cache line
-            prefetch(net.tx, port, 0)
-            prefetch(npus.nic, port, 0)
     head = np.int64(net.inbox[inbox_of(node, net.ctl.side)])
     if head >= 0:
         prefetch(net.record, head, 0)

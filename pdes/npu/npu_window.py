@@ -426,7 +426,7 @@ def npus_window(world_address, begin_ps, end_ps):
             take_batch(net, world.inbox, node, begin_ps, end_ps)
             order_ties(net, world.inbox, node, begin_ps)
             if net.hooks.paths != 0:
-                prefetch_batch(net, world.inbox, world.qps)
+                prefetch_batch(net, npus, world.inbox, world.qps, node)
         if npu_window(world, world_address, node, begin_ps, end_ps):
             return True
         # the node is done with this window: its records are free, and the driver knows its next event
