@@ -90,6 +90,11 @@ class RunConfig(Section):
         return self._named.keys
 
     @property
+    def names_workers(self) -> bool:
+        """Whether the run names its number of workers."""
+        return self.engine.workers is not None
+
+    @property
     def not_derived(self) -> frozenset[str]:
         """Return the keys that the user, or files of another simulator, set; Nadi derived all others."""
         return self._named.with_files

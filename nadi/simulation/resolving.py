@@ -357,8 +357,8 @@ class Resolver:
         work = reader.work(None)
         reuses = engine.reuse == "exact" and self.config.output.sample is None
         settings = replace(division.settings, reuse=reuses)
-        chosen = choices.workers(self.config, graph, estimate(graph, work.program, settings, one_process=True), workers)
-        _, owner, note = place(lambda _: work, graph, chosen, division)
+        chosen = choices.workers(engine, graph, estimate(graph, work.program, settings, one_process=True), workers)
+        work, owner, note = place(lambda _: work, graph, chosen, division)
         if note and engine.workers is None:  # fewer pay
             chosen, owner, note = workers, None, ""
         return work, owner, chosen, note

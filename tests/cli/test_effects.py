@@ -98,6 +98,7 @@ VALUES = {
     "network.tiers": {"leaf": {"latency": "300ns"}},
     "network.paths": 4,
     "network.denied_paths": ["path 1"],
+    "network.source_routes": "paths.toml",
     "network.nic_ports": "all",
     "network.selective_repeat": True,
     "network.reorder": 1,

@@ -13,7 +13,16 @@ from types import SimpleNamespace
 import pytest
 
 from nadi.errors import OutputError
-from nadi.launching.progress import STATUS_FILE, NoProgress, RunStatus, Status, describe, progress, run_status
+from nadi.launching.progress import (
+    STATUS_FILE,
+    ExpectedWork,
+    NoProgress,
+    RunStatus,
+    Status,
+    describe,
+    progress,
+    run_status,
+)
 from nadi.pdes import Snapshot
 from nadi.reports import staging
 from nadi.reports.staging import staged
@@ -21,7 +30,8 @@ from nadi.reports.staging import staged
 
 def snapshot(**more):
     values = {"now_ps": 3_500_123, "packet_hops": 24_000_000, "nodes_done": 30, "nodes_total": 120, "wall_s": 2.0}
-    return SimpleNamespace(**values | {"messages": None, "stopped_replaying": False} | more)
+    reused = {"stopped_replaying": False, "counted_hops": 0, "replayed_hops": 0}
+    return SimpleNamespace(**values | reused | {"messages": None} | more)
 
 
 def test_a_line():
@@ -59,7 +69,7 @@ def test_a_file_gets_a_line_every_few_seconds(monkeypatch):
     monkeypatch.setattr("nadi.launching.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
     stream = io.StringIO()
     with progress(stream=stream) as shown:
-        shown.expect(96e6)
+        shown.expect(ExpectedWork(96e6))
         for _ in range(3):
             shown(snapshot())
         shown.say("compiling")
@@ -71,7 +81,7 @@ def test_a_run_that_stops_to_replay_says_so_once_and_expects_more(monkeypatch):
     monkeypatch.setattr("nadi.launching.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
     stream, stopped = io.StringIO(), snapshot(stopped_replaying=True)
     with progress(stream=stream) as shown:
-        shown.expect(96e6, 144e6, "seldom repeats")
+        shown.expect(ExpectedWork(96e6), 144e6, "seldom repeats")
         for each in (snapshot(), stopped, stopped):
             shown(each)
     more = f"nadi: {describe(stopped, 240e6)}\n"
@@ -111,7 +121,7 @@ def test_quiet():
     with progress(quiet=True) as shown:
         assert isinstance(shown, NoProgress)
         shown.begin("row 1 of 2")
-        shown.expect(1.0)
+        shown.expect(ExpectedWork(1.0))
         shown(snapshot())
         shown.say("x")
 
@@ -141,7 +151,7 @@ def write(tmp_path):
 def test_rates_and_shares():
     run = RunStatus(1)
     assert run.renewed().phase == "preparing"
-    run.expect(400.0)
+    run.expect(ExpectedWork(400.0))
     run.take(Snapshot(5000, 100, 1, 10, 2.0))
     first = run.renewed()
     assert (first.packet_hops_per_s, first.mean_packet_hops_per_s, first.done_share) == (50.0, 50.0, 0.25)

@@ -142,7 +142,7 @@ def test_what_is_over_counts_once(folder, tmp_path, monkeypatch, last, periods):
 def test_resumed_runs_have_the_same(folder, tmp_path, ways):
     """It stops during a collective, during the notes of a period, and behind the periods that are counted."""
     given, over = command(folder, tmp_path / "out", *WAYS[ways[0]]), []
-    for stop, share in enumerate((0.02, 0.11, 0.26, 0.95)):
+    for stop, share in enumerate((0.02, 0.11, 0.28, 0.95)):
         with cut_at(share_ps(folder, share)):
             assert main(given) == STOPPED
         over.append(check(tmp_path / "out" / PARTIAL, folder / "packets"))

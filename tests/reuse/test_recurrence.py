@@ -176,7 +176,8 @@ MRC = {
 def test_micro_batches_on_planes(network):
     """Turns of paths, penalties, windows and delays begin anew after a pause, so each micro-batch is like the first."""
     found = both(*on_leaves(pipeline(24), PLANES), settings_with(**MRC | network))
-    assert 15 <= found.reuse["repeated_periods"] <= 24
+    # 15 of 24 micro-batches or more; a period may have several, with one quiescent moment that is long enough
+    assert 15 / 24 <= found.reuse["repeated_hops"] / found.counters["packet_hops"] < 1
 
 
 @pytest.mark.parametrize("denied", ["plane 2", "path 5"])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.configuration.run_config import RunConfig
+from nadi.configuration.sections import EngineSection
 from nadi.inputs.arrays import Int64
 from nadi.inputs.units import format_time
 from nadi.launching import cores
@@ -86,23 +86,23 @@ def tick_ps(of_ranks: Sequence[OwnWork]) -> int:
     return TICK_PS if is_large and repeats and is_short else 0
 
 
-def workers(config: RunConfig, graph: Graph, expected: Estimate, given: Workers) -> Workers:
+def workers(named: EngineSection, graph: Graph, expected: Estimate, given: Workers) -> Workers:
     """Return the workers of a run of one rank with logical processes; `given` where the run names both.
 
     Args:
-        config: The run's configuration.
+        named: Section [engine] of the run, whose numbers are None where it names none.
         graph: The fabric (`Graph`).
         expected: Work of the run, with what exact reuse saves.
         given: Workers with the values that the run names, and defaults for the others.
     """
-    engine, simulated = config.engine, expected.packet_hops - expected.counted_hops
+    simulated = expected.packet_hops - expected.counted_hops
     hosts = len(np.unique(graph.host))
     number = given.workers
-    if engine.workers is None and given.backend == "threads":
+    if named.workers is None and given.backend == "threads":
         number = min(cores.idle_cores(), int(simulated // FEWEST_HOPS_OF_WORKER), hosts)
     number = max(1, number)
     lps = given.lps_per_worker
-    if engine.lps_per_worker is None and number > 1 and simulated >= number * FEWEST_HOPS_OF_WORKER:
+    if named.lps_per_worker is None and number > 1 and simulated >= number * FEWEST_HOPS_OF_WORKER:
         lps = min(MAX_LPS_PER_WORKER, max(1, hosts // (HOSTS_OF_LP * number)))
     return replace(given, workers=number, lps_per_worker=lps)
 

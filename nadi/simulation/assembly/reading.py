@@ -127,7 +127,7 @@ class WorkReader:
         except TopologyError as error:
             raise ConfigError(f'[memory] remote: found "node", but {error}; expected "npu" or "pool"') from None
         graph = fabric.with_tiers(graph, config.network.tiers or {})
-        graph = with_listed_paths(graph, config.network.source_routes)
+        graph = with_listed_paths(graph, network.source_routes, network.routing)
         return cls(config, graph, exchange, force, switches)
 
     def work(self, own_npus: NDArray[np.bool_] | None = None) -> LoadedWorkload:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from nadi.errors import ConfigError
 from nadi.inputs.documents import quoted, read_toml
+from nadi.pdes import wire
 from nadi.simulation.assembly import NodeNames
 from nadi.topologies import Graph, with_source_routes
 
@@ -12,16 +13,17 @@ _EXPECTED = 'pairs and lists of paths, as "npu 0 -> npu 9" = ["leaf 0 -> spine 1
 _CABLE = re.compile(r"(.+\S) +cable +([0-9]{1,9})")
 
 
-def with_listed_paths(graph: Graph, path: Path | None) -> Graph:
-    """Return the fabric with the source routes of a file, if one is given.
+def with_listed_paths(graph: Graph, path: Path | None, routing: str) -> Graph:
+    """Return the fabric with the source routes of a file, if one is given and packets take them.
 
     Raises ConfigError or TopologyError: the file cannot be read, or one of its paths is none of the fabric.
 
     Args:
         graph: The fabric, with all endpoints and circuits that a run adds.
         path: The file; None = none.
+        routing: Name of the run's routing.
     """
-    if path is None:
+    if path is None or not wire.detours.known(routing).by_source:
         return graph
     names = NodeNames(graph)
     paths: dict[tuple[int, int], list[list[int | tuple[int, int]]]] = {}

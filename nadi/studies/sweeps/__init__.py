@@ -165,7 +165,7 @@ def _run_point(
     """Run one point with `nadi run` and record its error message if it fails; `run_command` returns code and stderr."""
     point = sweep.points[point_index]
     # runs beside each other leave no cores that one of them could choose
-    alone = [] if max_runs_at_once == 1 or point.config.engine.workers else ["--workers", "1"]
+    alone = [] if max_runs_at_once == 1 or point.config.names_workers else ["--workers", "1"]
     command = nadi_command(["run", *([str(sweep.run_file)] if sweep.run_file else [])])
     for override in point.overrides():
         command += ["--set", override]
