@@ -122,9 +122,10 @@ def prefetch_turns(net, qps, pair):
     prefetch(qps.qp, later, 1)
     prefetch(qps.cc, later, 0)
     prefetch(qps.paths, later, 0)
-    prefetch(qps.sel_tx, later, 4)
-    prefetch(qps.sent_at, following * state.SELECTIVE_PACKETS + (qps.qp[following].next_seq & 511), 0)
-    prefetch(qps.path_sent, following * state.SELECTIVE_PACKETS + (qps.qp[following].next_seq & 511), 0)
+    prefetch(qps.sel_tx, later, 4)  # counts; the lines before it have bits of packets
+    sent = following * state.SELECTIVE_PACKETS + (qps.qp[following].next_seq & (state.SELECTIVE_PACKETS - 1))
+    prefetch(qps.sent_at, sent, 0)
+    prefetch(qps.path_sent, sent, 0)
     path = path_at(net, qps.paths[following], qps.paths[following].position)
     prefetch(qps.penalty, following * net.const.paths + path, 0)
 
