@@ -118,7 +118,11 @@ def other_workers(random):
 def workers_of(path):
     engine = load_config(path).engine
     keys = ("workers", "backend", "lps_per_worker", "partitioner")
-    return [word for key in keys for word in ("--set", f"engine.{key}={json.dumps(getattr(engine, key))}")]
+    # None: the run chooses
+    values = [getattr(engine, key) or "auto" for key in keys]
+    return [
+        word for key, value in zip(keys, values, strict=True) for word in ("--set", f"engine.{key}={json.dumps(value)}")
+    ]
 
 
 def run_in_parts(path, parts, options):
