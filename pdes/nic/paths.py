@@ -16,6 +16,8 @@ from nadi.pdes.core.jit import call_hook, clear_row, hook, inline, prefetch
 from nadi.pdes.nic.control import update_control
 from nadi.pdes.nic.entropy._turns import path_at
 
+LINE_OF_COUNTS = 4  # cache line of a row of `Selective` with its counts; those before it have bits of packets
+
 
 @inline
 def open_paths(qps, pair, path_hash):
@@ -122,7 +124,7 @@ def prefetch_turns(net, qps, pair):
     prefetch(qps.qp, later, 1)
     prefetch(qps.cc, later, 0)
     prefetch(qps.paths, later, 0)
-    prefetch(qps.sel_tx, later, 4)  # counts; the lines before it have bits of packets
+    prefetch(qps.sel_tx, later, LINE_OF_COUNTS)
     sent = following * state.SELECTIVE_PACKETS + (qps.qp[following].next_seq & (state.SELECTIVE_PACKETS - 1))
     prefetch(qps.sent_at, sent, 0)
     prefetch(qps.path_sent, sent, 0)

@@ -11,7 +11,7 @@ from nadi.pdes.core.algorithms import find_row, home
 from nadi.pdes.core.jit import inline, outline, prefetch
 from nadi.pdes.core.state import BLOCK_SHIFT, SELECTIVE_PACKETS
 from nadi.pdes.network.link import inbox_of
-from nadi.pdes.nic.paths import path_of_entropy
+from nadi.pdes.nic.paths import LINE_OF_COUNTS, path_of_entropy
 from nadi.pdes.npu.agenda import lane_place
 
 MAX_NAMED = 4  # packets of an inbox whose queue pairs and lanes are prefetched; few inboxes get more in a cell
@@ -102,7 +102,6 @@ def prefetch_named(net, npus, qps, insts, node):
                     prefetch(insts.lane, lane, 0)
 
 
-LINE_OF_COUNTS = 4  # cache line of a row of `Selective` with its counts; the first two are bits of packets
 BITS_OF_LINE = 256  # packets in a line of bits, of which each word has 32
 
 
