@@ -36,6 +36,7 @@ FEWEST_PERIODS = 2  # periods below which going forward is not worth the note of
 TRIES = 100  # moments after a mark, of which the first at which nothing is open counts
 SAMPLES = 3  # periods that are compared before the run goes forward by others that are nearly like them
 MAX_SAMPLES = 8  # latest periods that tell how long others are
+SMALLEST_SHARE = 0.01  # of the packet-hops that are worth a look: fewer count as so many
 MAX_NEAR_PERIODS = 8  # periods by which it then goes forward before it simulates another one
 REMEMBERED = 64  # moments with which a new one is compared
 HOPS_OF_MOMENT, HOPS_OF_NPU = 20_000, 200  # packet-hops that take as long as a look at the state, and at that of an NPU
@@ -179,7 +180,7 @@ class Recurrence:
         self._low = [np.zeros(lp.part.npus, np.int64) for lp in sim.lps]
         self._seen: dict[tuple[Any, ...], Moment] = {}
         self._noted: Notes | None = None
-        self._hops = self._tries = 0
+        self._hops = self._tries = self._looked_at = 0
         # packet-hops of counted periods, outside of replayed collectives and of these
         self.counted_hops = self.replayed_hops = 0
         self._records_flows = [int(lp.world.net.const.record_flows) for lp in sim.lps]
@@ -227,12 +228,24 @@ class Recurrence:
         """Return the trace rows that the watched NPU has left."""
         return int(self._sim.lps[int(self.watch.lp)].world.npus.npu[int(self.watch.npu)].rows_left)
 
-    def _set_mark(self) -> None:
-        """Stop at the first quiescent moment after the watched NPU's next mark; other processes follow."""
+    def _set_mark(self, share: float = 1.0) -> None:
+        """Stop at the first quiescent moment after the watched NPU's next mark; other processes follow.
+
+        share: packet-hops since the last look, as a share of those that are worth one: with few, marks are left out.
+        """
         self.watch.mark = 0
-        if self._watches:
-            at = int(np.searchsorted(self._marks, self._rows - self._rows_left()))
-            self.watch.mark = self._rows - 1 - int(self._marks[at]) if at < len(self._marks) else NO_MARK
+        if not self._watches:
+            return
+        at = int(np.searchsorted(self._marks, self._rows - self._rows_left()))
+        self.watch.mark = NO_MARK
+        if at < len(self._marks):
+            # half of those that are left at the rate so far, as a stop of several processes takes time
+            if share >= 1:
+                self._looked_at = at
+            elif self._together.size > 1:
+                skipped = (at - self._looked_at) * (1 / max(share, SMALLEST_SHARE) - 1) / 2
+                at = min(at + int(skipped), len(self._marks) - 1)
+            self.watch.mark = self._rows - 1 - int(self._marks[at])
 
     def serve(self) -> None:
         """Look at a moment at which no packet is under way, and go forward if that is possible."""
@@ -242,7 +255,8 @@ class Recurrence:
         hops = self._hops_now()
         enough = HOPS_OF_MOMENT + HOPS_OF_NPU * self._program.npus
         # looking takes time, so it must have been some hops ago
-        if self._noted or sum(self._of_all(hops - self._hops)) >= enough:
+        share = 1.0 if self._noted else sum(self._of_all(hops - self._hops)) / max(1, enough)
+        if share >= 1 or enough == 0:
             if self._tolerance and not self._is_long():
                 return
             moment = self._agreed(self._look())
@@ -267,7 +281,7 @@ class Recurrence:
         if moment:
             self._compare(moment, noted)
         if not self._noted:
-            self._set_mark()
+            self._set_mark(share)
 
     def _compare(self, moment: Moment, noted: Notes | None) -> None:
         """Begin notes if a moment is like an earlier one; noted: the period that it ends, if one was noted."""

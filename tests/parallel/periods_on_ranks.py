@@ -25,6 +25,7 @@ from nadi.workload.trace_sets.trace_set import ELSEWHERE
 from tests.features.restarting import Stopping, often
 from tests.parallel.fingerprint import differing, outcome
 from tests.parallel.teams import TEAM_RANKS, whole
+from tests.pdes.cases import Traces
 from tests.reuse import test_recurrence as cases
 from tests.reuse.test_replay import GRAPH, GROUPS, SETTINGS, SHARED, by_host, settings_with
 
@@ -73,6 +74,7 @@ class Case:
         return run(build_world(graph, program, self.chosen))
 
 
+NETWORKS = [{}, {"congestion_control": "swift"}, CONTROLLED, {"switch": "credits", "lane_buffer": "20kB"}]
 FLAT = replace(SETTINGS, nvlink_framing=False)
 CASES = {
     "pipeline": lambda: Case(cases.pipeline()),
@@ -119,31 +121,62 @@ def stopped_and_continued(world, case, folder):
     raise AssertionError("it stopped though nobody asked")
 
 
-def random_case(number):
-    """Return a stretch of random work that repeats itself, with something else in between now and then."""
-    draw = random.Random(number)  # noqa: S311 - the same runs each time
-    kinds = "compute", "collective", "collective", "message", "message", "memory"
+def random_traces(draw):
+    """Return traces that repeat random work, with something else in between now and then.
+
+    Each turn begins with work of all NPUs, and at its end they wait for each other.
+    """
     stretch = [
         (
-            draw.choice(kinds),
+            draw.choice(["compute", "collective", "message", "message", "memory"]),
             draw.sample(range(16), 2),
             draw.choice([1, 3, 10, 100]),
             draw.choice([1, 5000, 300_000]),
             draw.choice(sorted(GROUPS)),
             draw.choice([0, 0, 2, 6, 7]),
-            draw.randrange(3),
         )
-        for _ in range(draw.randint(1, 7))
+        for _ in range(draw.randint(1, 6))
     ]
-    odd = set(draw.sample(range(cases.TURNS), draw.randrange(3)))
-    traces = cases.repeating(stretch, odd, draw.random() < 0.5)
+    members, size, by_turn = (
+        draw.choice([range(16), range(16), range(1, 15)]),
+        draw.choice([0, 40_000]),
+        draw.random() < 0.5,
+    )
+    odd = set(draw.sample(range(cases.TURNS), draw.choice([0, 0, 1, 2])))
+    traces = Traces(16)
+    for turn in range(cases.TURNS):
+        last = cases.last_of(traces, range(16))
+        for npu in range(16):
+            traces.compute(npu, 40 + npu % 3, deps=last[npu])
+        for number, (what, ends, micros, size_bytes, group, kind) in enumerate(stretch):
+            last = cases.last_of(traces, range(16))
+            if what == "compute":
+                traces.compute(ends[0], micros + (turn in odd), deps=last[ends[0]])
+            elif what == "memory":
+                traces.memory(ends[0], micros, deps=last[ends[0]])
+            elif what == "message":
+                tag = number + len(stretch) * turn * by_turn
+                traces.message(*ends, size_bytes + (turn in odd), tag=tag, deps=(last[ends[0]], last[ends[1]]))
+            else:
+                traces.collective(GROUPS[group], kind, size_bytes, group=group, deps=last)
+        last = cases.last_of(traces, range(16))
+        for member in members if size else ():
+            traces.message(
+                member, (member + 8) % 16, size, tag=1000 + turn, deps=(last[member], last[(member + 8) % 16])
+            )
+        traces.collective(range(16), 0, 1 << 14, deps=cases.last_of(traces, range(16)))
+    return traces
+
+
+def random_case(number):
+    """Return a run of random work that repeats itself."""
+    draw = random.Random(number)  # noqa: S311 - the same runs each time
     on_leaves = draw.random() < 0.5
-    network = draw.choice([each for each in cases.NETWORKS if "hpcc" not in each.values()])
-    chosen = replace(settings_with(**network), tick_ps=draw.choice([0, 70_000, 1_000_000]))
+    chosen = replace(settings_with(**draw.choice(NETWORKS)), tick_ps=draw.choice([0, 1_000_000, 1_000_000]))
     chosen = replace(chosen, nvlink_framing=chosen.nvlink_framing and not on_leaves)
-    spec = draw.choice([LEAVES, cases.OVERSUBSCRIBED]) if on_leaves else ""
-    teams = draw.choice(["shared", "sent", "python"])
-    return Case(traces, chosen, spec, scattered=on_leaves and draw.random() < 0.5, teams=teams)
+    scattered, teams = on_leaves and draw.random() < 0.5, draw.choice(["shared", "sent", "python"])
+    spec = draw.choice([SWITCH, LEAVES, cases.OVERSUBSCRIBED]) if on_leaves else ""
+    return Case(random_traces(draw), chosen, spec, scattered=scattered, teams=teams)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ FEWEST = {
     "a fault that ends": 0,
     "telemetry": 0,
 }
-"""How many periods there are in each case of tests/parallel/periods_on_ranks.py; telemetry is of links of other ranks."""
+"""Periods of each case of tests/parallel/periods_on_ranks.py at least; telemetry is of links of other ranks."""
 
 
 @pytest.fixture(scope="module")

@@ -383,6 +383,7 @@ def test_other_settings_simulate_everything(other):
 @st.composite
 def periodic(draw):
     """Traces that repeat a stretch of random work, with something else in between now and then."""
+    traces = Traces(16)
     stretch = [
         (
             draw(st.sampled_from(["compute", "collective", "collective", "message", "memory"])),
@@ -395,12 +396,8 @@ def periodic(draw):
         )
         for _ in range(draw(st.integers(1, 7)))
     ]
-    return repeating(stretch, draw(st.sets(st.integers(0, TURNS - 1), max_size=2)), draw(st.booleans()))
-
-
-def repeating(stretch, odd, by_turn):
-    """Traces that repeat a stretch of rows; odd: turns that take longer; by_turn: whether each has tags of its own."""
-    traces = Traces(16)
+    odd = draw(st.sets(st.integers(0, TURNS - 1), max_size=2))
+    by_turn = draw(st.booleans())
     for turn in range(TURNS):
         for number, (what, ends, micros, size, group, kind, waits) in enumerate(stretch):
             last = {npu: (len(own) - 1 - waits,) if len(own) > waits else () for npu, own in enumerate(traces.nodes)}
