@@ -346,7 +346,7 @@ class Ranks(Mailbox):
             raise RunError("another rank failed and did not end this one") from None
         except Exception as error:
             text = str(error) if isinstance(error, RunError) else defect_text(error)
-            raise RunError(f"rank {self.number}: {text}") from error
+            raise RunError(f"rank {self._communicator.Get_rank()}: {text}") from error
 
 
 def partners_of(ranks_of_team: Sequence[Sequence[int]], here: int, rank_in_team: int) -> dict[int, int]:
