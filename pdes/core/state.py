@@ -266,6 +266,7 @@ class Net(NamedTuple):
     counts: Annotated[np.recarray, network.NodeCounts, RowsOf.NODE]
     port_ties: Annotated[np.recarray, network.PortTies, RowsOf.LINK]
     mark_draws: Annotated[np.recarray, network.MarkDraws, RowsOf.LINK]  # where switches mark packets
+    queue_log: Annotated[np.recarray, network.QueueLog, RowsOf.LINK]  # where there is `Constants.routing_delay_ps`
     published_ps: Annotated[Int64, RowsOf.LINK, EMPTY]  # work of ports at the cell's begin, where rules read others
     jobs: JobTables
 
