@@ -319,7 +319,8 @@ def words_at_rest(
         ages_ps = np.minimum(moment_ps - notified_ps, int(net.const.cnp_interval_ps))
         same.append(np.where(notified_ps > 0, ages_ps + APPROXIMATE, 0))
     times = _since(np.concatenate(future), moment_ps, -1), _since(np.concatenate(recent), moment_ps, -forgotten_ps)
-    return np.concatenate([*same, *times])
+    # the bits of floats: among integers they would make all words floats, in which times are the same to 128 ps
+    return np.concatenate([each.view(np.int64) if each.dtype.kind == "f" else each for each in (*same, *times)])
 
 
 def _plain(rows: Any) -> Any:
