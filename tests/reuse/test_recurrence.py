@@ -100,10 +100,7 @@ def test_micro_batches_with_buffers_and_congestion_control(name):
 
 
 MARKED = SHARED | {"ecn": True, "ecn_kmin": "20kB", "ecn_kmax": "200kB", "buffer": "40MB"}
-RECOVERING = [
-    MARKED | {"congestion_control": "dcqcn"},
-    {"congestion_control": "swift", "congestion": {"ai_packets": 1000}},
-]
+SWIFT = {"congestion_control": "swift", "congestion": {"ai_packets": 1000}}  # windows grow back in a message
 
 
 @pytest.mark.parametrize("network", [MARKED | {"congestion_control": "dcqcn"}, SWIFT])
