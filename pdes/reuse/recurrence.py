@@ -329,6 +329,8 @@ class Recurrence:
             count = quiescent.write_state(lp.address, moment_ps, slots, low, last, words)
             resting = None
             if count >= 0:
+                if self._sim.settings.congestion_control.forgets:
+                    quiescent.forget(lp.address, moment_ps)
                 kinds = self._control, self._paths
                 resting = quiescent.words_at_rest(lp.world, *kinds, moment_ps, self._forgotten_ps)
             if resting is None or lp.world.net.ctl.is_disturbed:
