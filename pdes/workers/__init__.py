@@ -265,7 +265,7 @@ class Recurring(Protocol):
 
     counted_hops: int  # packet-hops of these, but those of replayed collectives
     replayed_hops: int  # those of replayed collectives in them
-    watch: Record  # the NPU that is watched (Watch)
+    watch: Record  # the NPU that is watched (WatchedNpu)
 
     def serve(self) -> None:
         """Look at a quiescent moment, at which all workers of all processes have stopped; all of these call this."""

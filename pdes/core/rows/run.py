@@ -159,6 +159,7 @@ class Constants(
     ack_every_bytes = word("bytes", "bytes after which a receiver acknowledges data; 0: it acknowledges each packet")
     sleek = word("flag", "losses are inferred from the number of packets out of order (SLEEK)")
     flowlet_gap_ps = word("duration", "gap between packets after which a flow may take another link")
+    routing_delay_ps = word("duration", "time from a switch's choice of a detour until the packet joins a queue")
     grade_bytes = word("bytes", "thresholds of grades, ascending", many=3)
     epochs = word("count", "number of sets of routing tables")
     circuits_period_ps = word("duration", "period of the windows of circuits, 0: they happen once")
@@ -403,7 +404,7 @@ class Worker(Row, words=32):
     lasted_ns = word("count", "nanoseconds from its start to its end")
 
 
-class Watch(Row, words=8):
+class WatchedNpu(Row, words=8):
     """The NPU of a process that is watched for moments at which the state of a run may recur."""
 
     mark = word("count", "trace rows that it has left from which all look at the next quiescent moment, -1 never")
