@@ -15,7 +15,7 @@ from nadi.pdes.parallel import NO_SNAPSHOT, SAVE, SAVE_AND_END
 
 @contextmanager
 def cut_at(*times_ps, last=SAVE_AND_END):
-    """Let runs save their state at a cut soon after each time, and end at the last: workers leave the kernel often."""
+    """Let runs save their state at a cut soon after each time, and end at the last: each window ends with a cut."""
     left = sorted(times_ps)
 
     def wanted(saver):
@@ -29,7 +29,7 @@ def cut_at(*times_ps, last=SAVE_AND_END):
 
     with (
         mock.patch.object(Saver, "wanted", wanted),
-        mock.patch.multiple(workers, WINDOWS_OF_A_PAUSE=1, EVENTS_OF_A_PAUSE=20),
+        mock.patch.multiple(workers, WINDOWS_OF_A_PAUSE=0, EVENTS_OF_A_PAUSE=20),
     ):
         yield
 
