@@ -159,24 +159,15 @@ def test_workers_take_every_lp_once_and_their_own_first(lps, threads, number, da
 def test_what_different_workers_write_lies_on_pairs_of_cache_lines_of_its_own():
     lines = {name: TeamState.place(name) // LINE_WORDS for name in TeamState.declared if "before" not in name}
     of_the_first_alone = {"soonest_ps", "hops", "rows_left", "all_hops", "all_rows_left"}
-    of_the_first_alone |= {
-        "said_ps",
-        "exact",
-        "agreed",
-        "said_snapshot_point",
-        "mark",
-        "looked_ps",
-        "watched_lp",
-        "watched_npu",
-    }
+    of_the_first_alone |= {"said_ps", "exact", "agreed", "said_snapshot_point", "signs"}
     published = {"published", "begin_ps", "snapshot_point"}
     groups = [{name for name, line in lines.items() if line == each} for each in range(4)]
     assert groups == [{"cell_ps", "window_ps"}, {"abort", "asked"}, published, of_the_first_alone]
     team, pool = tm.team_in(np.zeros(tm.team_words(3), np.int64)), tm.new_pool(2)
-    begins = [team.state.base.ctypes.data, team.workers.ctypes.data, team.workers.ctypes.data + 8 * 3 * LINE_WORDS]
+    begins = [team.state.base.ctypes.data, team.workers.ctypes.data, team.workers.ctypes.data + 8 * 3 * 2 * LINE_WORDS]
     assert [(begin - team.words.ctypes.data) // 8 for begin in begins] == [0, 4 * LINE_WORDS, len(team.words)]
     assert len(pool.turns) == 2 * 2
-    assert [rows.strides for rows in (team.workers, pool.turns)] == [(8 * LINE_WORDS,)] * 2
+    assert [rows.strides for rows in (team.workers, pool.turns)] == [(8 * 2 * LINE_WORDS,), (8 * LINE_WORDS,)]
 
 
 def test_words_that_are_read_atomically_are_those_of_the_rows():
