@@ -1,10 +1,16 @@
 """Periods of runs on MPI ranks: they are counted there, too, and every result is that of one process."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from tests.reuse.test_replay import IGNORED
+from nadi.pdes import RunError
+from nadi.pdes.parallel import Layout, Processes, run_divided
+from nadi.pdes.reuse import recurrence
+from tests.reuse.test_recurrence import on_leaves, pipeline
+from tests.reuse.test_replay import IGNORED, SETTINGS
 
 RANDOM_RUNS = 12
 FEWEST = {
@@ -55,3 +61,21 @@ def test_ranks_that_stop_and_continue(on_ranks):
     assert set(found["differs"]) <= IGNORED
     assert found["stops"] == 2
     assert found["periods"] >= 4
+
+
+def test_a_process_that_fails_where_others_wait_for_its_state_ends_them(monkeypatch):
+    look = recurrence.Recurrence._look
+
+    def failing(self):
+        if self._together.number == 1:
+            raise ValueError("on purpose")
+        return look(self)
+
+    monkeypatch.setattr(recurrence, "HOPS_OF_MOMENT", 0)
+    monkeypatch.setattr(recurrence, "HOPS_OF_NPU", 0)
+    monkeypatch.setattr(recurrence.Recurrence, "_look", failing)
+    graph, program = on_leaves(pipeline(4, domain=""), "switch:npus=16")
+    chosen = replace(SETTINGS, nvlink_framing=False, reuse=True)
+    layout = Layout(graph, chosen, np.arange(graph.nodes) % 2)
+    with pytest.raises(RunError, match=r"worker 1: ValueError: on purpose"):
+        run_divided(layout, program, chosen, Processes(2))
