@@ -74,7 +74,7 @@ def test_a_process_that_fails_where_others_wait_for_its_state_ends_them(monkeypa
     monkeypatch.setattr(recurrence, "HOPS_OF_MOMENT", 0)
     monkeypatch.setattr(recurrence, "HOPS_OF_NPU", 0)
     monkeypatch.setattr(recurrence.Recurrence, "_look", failing)
-    graph, program = on_leaves(pipeline(4, domain=""), "switch:npus=16")
+    graph, program = on_leaves(pipeline(domain=""), "switch:npus=16")
     chosen = replace(SETTINGS, nvlink_framing=False, reuse=True)
     layout = Layout(graph, chosen, np.arange(graph.nodes) % 2)
     with pytest.raises(RunError, match=r"worker 1: ValueError: on purpose"):
