@@ -16,7 +16,7 @@ from nadi.pdes.nic.congestion.hpcc import HpccState
 from nadi.pdes.parallel import Layout, Processes, StoppedError, run_divided
 from nadi.pdes.reuse import recurrence
 from nadi.pdes.reuse_kernels.periods import Period, continuation, marks
-from nadi.pdes.reuse_kernels.quiescent import controlled
+from nadi.pdes.reuse_kernels.quiescent import controlled, words_at_rest
 from nadi.pdes.wire import entropy
 from nadi.topologies import build, route, with_source_routes
 from nadi.workload import ComputeModel, build_program
@@ -291,6 +291,15 @@ def test_pauses_of_periods_are_counted():
     found = both(*case[:2], replace(case[2], tick_ps=1_000_000))
     assert found.counters["pause_frames"] > 100
     assert found.reuse["repeated_periods"] >= 2
+
+
+def test_words_of_a_state_are_integers():
+    """As floats, times with 2^60 added would be equal that differ by a hundred picoseconds."""
+    for chosen in (SETTINGS, settings_with(**SHARED, congestion_control="dcqcn")):
+        (lp,) = build_world(*by_packets()[:2], chosen).lps
+        words = words_at_rest(lp.world, chosen.congestion_control.state, chosen.entropy.state, 0, 1)
+        assert words.dtype == np.int64
+        assert len(words) > 100
 
 
 def test_what_differs_ends_the_repetition():
