@@ -27,6 +27,7 @@ from nadi.pdes.reuse import Records
 from nadi.pdes.reuse.measured_links import MeasuredLinks
 from nadi.pdes.reuse.observed_buffers import ObservedBuffers
 from nadi.pdes.reuse.replay import Replay
+from nadi.pdes.reuse.within_messages import WithinMessages
 from nadi.pdes.reuse_kernels import periods, quiescent
 from nadi.pdes.reuse_kernels.periods import Continuation, Period
 from nadi.pdes.workers.team import NO_MARK, Team
@@ -178,6 +179,7 @@ class Recurrence:
         self._forgotten_ps = max(2 * int(const.tie_pause_ps), *drains, 0)
         self._longest_window_ps = max(self._forgotten_ps, int(sim.graph.link_delay_ps.max()))
         self._measured = MeasuredLinks(sim)
+        self._within = WithinMessages(sim, team, HOPS_OF_MOMENT + HOPS_OF_NPU * program.npus)
         self._watch()
 
     def _npus(self, lp: LogicalProcess) -> Int64:
@@ -246,6 +248,13 @@ class Recurrence:
             self._compare(moment, noted)
         if not self._noted:
             self._set_mark()
+
+    def look_within_messages(self) -> None:
+        """Look at the end of a window for periods within messages, and go forward by them if possible."""
+        periods, hops = self._within.serve()
+        self._records.repeated_periods += periods
+        self._records.repeated_hops += hops
+        self.counted_hops += hops
 
     def _compare(self, moment: Moment, noted: Notes | None) -> None:
         """Begin notes if a moment is like an earlier one; noted: the period that it ends, if one was noted."""
@@ -347,6 +356,7 @@ class Recurrence:
 
     def stop_notes(self) -> None:
         """Stop the notes of a period, if one is noted: what follows is not known to repeat it."""
+        self._within.end()
         noted, self._noted = self._noted, None
         if noted:
             self._end_notes(noted)

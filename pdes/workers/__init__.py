@@ -253,6 +253,9 @@ class Recurring(Protocol):
     def serve(self) -> None:
         """Look at a quiescent moment, at which all workers have stopped."""
 
+    def look_within_messages(self) -> None:
+        """Look at the end of a window, at which all workers have stopped, with packets under way."""
+
     def stop_notes(self) -> None:
         """Stop the notes of a period, so that the state of the run is all in its logical processes."""
 
@@ -372,6 +375,8 @@ class WorkerPool:
                 own.waited_ns += time.perf_counter_ns() - begun
             elif status == tm.QUIESCENT and self._recurrence:
                 self._recurrence.serve()
+            elif status == tm.LOOK and self._recurrence:
+                self._recurrence.look_within_messages()
             elif status == tm.PAUSED:
                 now = time.perf_counter()
                 before, done = done, int(self.team.state.hops)

@@ -37,7 +37,7 @@ ABORT, PUBLISHED = TeamState.place("abort"), TeamState.place("published")
 ARRIVED, PACKED = (TeamState.words + Worker.place(name) for name in ("arrived", "packed"))
 TAKEN = LpTurn.place("taken")  # words with atomic access, of a team and of a pool; ARRIVED, PACKED: of the first worker
 
-PAUSED, EXCHANGE, ABORTED, WAITING, SNAPSHOT, QUIESCENT = range(SENT + 1, SENT + 7)
+PAUSED, EXCHANGE, ABORTED, WAITING, SNAPSHOT, QUIESCENT, LOOK = range(SENT + 1, SENT + 8)
 NO_MARK = -1  # word `mark` of a team that does not stop at quiescent moments
 # stages of a worker in a window: events that other teams wait for, sending, the other events, receiving, the end
 FIRST, SENDING, SECOND, RECEIVING, RECEIVED, ALL = range(6)
@@ -105,6 +105,7 @@ def found_team(team: Team, cell_ps: int, window_ps: int, *, pool_size: int) -> N
     # workers of a process are consecutive: of 6 workers with pool_size 3, workers 0 and 3 lead
     team.workers.leads[::pool_size] = 1
     team.state.mark = NO_MARK
+    team.state.look_hops = INF
 
 
 def new_pool(lps: int, first: int = 0, threads: int = 1) -> PoolLists:
@@ -359,7 +360,8 @@ def work(context_address, worker, max_hops, max_windows):
     # is done, all teams must agree on the next event. SNAPSHOT, to all workers before the same window: the snapshot
     # point that a process has asked for (pdes/workers/__init__.py). PAUSED, to the first of all: the team has
     # done `max_hops` packet- hops or `max_windows` windows in all. QUIESCENT, to the first of all: no packet is under
-    # way after a mark of the watched NPU. Call again to continue.
+    # way after a mark of the watched NPU. LOOK, likewise: a window has ended, after `look_hops`. Call again to
+    # continue.
     team = context_at(context_address).team
     worker_row = team.workers[worker]
     while True:
@@ -375,6 +377,8 @@ def work(context_address, worker, max_hops, max_windows):
             state = team.state
             if state.mark != NO_MARK and is_at_mark(context_at(context_address)):
                 return QUIESCENT
+            if state.hops >= state.look_hops and state.soonest_ps < INF:
+                return LOOK
             # the next window begins at the grid's last line before the earliest event
             # idle time is skipped: after 5 us without an event, the next window begins where something happens
             state.begin_ps = INF if state.soonest_ps >= INF else state.soonest_ps // state.cell_ps * state.cell_ps

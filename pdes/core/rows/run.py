@@ -380,6 +380,7 @@ class TeamState(
     looked_ps = word("time", "earliest event of all at the quiescent moment at which the team stopped last")
     watched_lp = word("place", "LP of the watched NPU, as its index in the process")
     watched_npu = word("node", "the watched NPU")
+    look_hops = word("count", "packet-hops of the team from which it stops at the end of a window, INF never")
 
 
 class Worker(Row, words=16):
