@@ -25,7 +25,8 @@ ALIKE = 3  # stretches of equally many packets that last equally long: then thei
 STATES, MOST_STATES = 8, 128  # states of the first look, and of any: each that fails doubles those of the next
 KEPT = 3  # latest states that are kept, beside the first
 MOST_PARTS, MOST_MULTIPLES = 16, 32  # cells of a period, and periods that are whole cells together
-LOOKS_APART = 32  # looks may take this part of the time of a run in which nothing recurs
+LOOKS_APART = 512  # looks at a state from one look for a period to the next, if nothing recurs: 1 % of the time
+SOON, TRIES = 8, 3  # likewise for so many looks after periods were found
 
 # Optional parts of the engine whose state is not looked at here, by their hooks.
 _OTHER_PARTS = (
@@ -44,6 +45,7 @@ class WithinMessages:
         self._hops_of_look = hops_of_look
         self._states = STATES  # states of a look
         self._seen = 0  # states in this look so far
+        self._tries = 0  # looks that follow soon
         self._own_cell_ps = 0  # length of cells while no period is sought
         self._port = -1  # the port that is watched, -1 none
         self._sent: Int64 | None = None  # packets that ports had sent
@@ -51,7 +53,7 @@ class WithinMessages:
         self._period_ps = 0  # period that is tried, 0 none
         self._instants: list[under_way.Instant] = []
         if may_look(sim):
-            self._wait(self._gap_hops())
+            self._wait(LOOKS_APART // 4 * hops_of_look)
 
     def _gap_hops(self) -> int:
         """Return the packet-hops from one look to the next if it fails."""
@@ -79,12 +81,12 @@ class WithinMessages:
         """Look at the state at the end of a window, and go forward if possible; return periods and hops counted."""
         if self._period_ps:
             return self._seek()
-        if not self._is_steady():
-            self._wait(self._hops_of_look)
-        elif self._port < 0:
+        if self._port >= 0:
+            self._sample()
+        elif self._is_steady():
             self._choose_port()
         else:
-            self._sample()
+            self._wait(self._hops_of_look)
         return 0, 0
 
     def _is_steady(self) -> bool:
@@ -130,6 +132,10 @@ class WithinMessages:
 
     def _fail(self) -> None:
         """Give up a look: the next one must wait for longer."""
+        self._tries -= 1
+        if self._tries >= 0:
+            self.end(SOON * self._hops_of_look)
+            return
         self._states = min(MOST_STATES, 2 * self._states)
         self.end(self._gap_hops())
 
@@ -137,13 +143,16 @@ class WithinMessages:
         """Compare the state with earlier ones, if it is whole periods later; return as `serve`."""
         team, world = self._team, self._lp.world
         cell_ps = int(world.net.const.long_cell_ps)
-        if int(world.net.ctl.cell_ps) != cell_ps or not self._is_steady():
+        if int(world.net.ctl.cell_ps) != cell_ps:
             self._fail()
             return 0, 0
         moment_ps = int(team.state.soonest_ps) // cell_ps * cell_ps
         first_ps = self._instants[0].moment_ps if self._instants else moment_ps
         self._go_on()
         if (moment_ps - first_ps) % self._period_ps:
+            return 0, 0
+        if not self._is_steady():
+            self._fail()
             return 0, 0
         packets = whole_fabric.take_off(self._lp)
         now = under_way.instant(self._lp, packets, moment_ps)
@@ -154,7 +163,8 @@ class WithinMessages:
                 before = int(world.net.count.hops)
                 under_way.go_forward(self._lp, packets, earlier, now, periods)
                 self._set_down(packets)
-                self.end(self._hops_of_look)  # it recurs, so it soon may again
+                self._tries = TRIES
+                self.end(self._hops_of_look)
                 return periods, int(world.net.count.hops) - before
         self._set_down(packets)
         # a state recurs after as many others as a period has: of these, each power of two is kept (Brent, 1980)

@@ -13,16 +13,18 @@ from nadi.pdes.reuse.within_messages import cells_of, guessed_period_ps
 from nadi.simulation.assembly import engine_inputs
 from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build
-from nadi.workload import CollectiveSettings, ComputeModel, build_program
+from nadi.workload import KINDS, CollectiveSettings, ComputeModel, build_program
 from nadi.workload.collectives import defaults_on
 from tests.features.restarting import often
 from tests.parallel.fingerprint import differing, outcome
 from tests.parallel.test_cuts import checkpoints_of
 from tests.pdes.cases import Traces
+from tests.reuse import test_replay
 from tests.reuse.test_replay import IGNORED, both
 
 LEAVES = "leaf-spine:npus=8,hosts_per_leaf=4,spines=2,rate=200Gbps"
 MIB = 1 << 20
+BROADCAST = KINDS.index("broadcast")  # it is not replayed
 SHARED = {"switch": "shared-buffer", "buffer": "1MB"}
 
 
@@ -54,6 +56,10 @@ def rings(spec=LEAVES, micros=None, **sizes):
         deps = {npu: (traces.compute(npu, micros * number),) for npu in groups[name]} if micros and number else {}
         traces.collective(groups[name], 0, size * MIB, group=name, deps=deps)
     return program_on(spec, traces, groups)
+
+
+def last_row(traces, npu):
+    return (len(traces.nodes[npu]) - 1,) if traces.nodes[npu] and npu != 3 else ()
 
 
 def share_counted(found):
@@ -96,6 +102,27 @@ def test_messages_to_one_receiver():
     program = program_on(LEAVES, traces, {})
     assert share_counted(both(*program, settings_with())) > 0.5
     both(*program, settings_with(switch="shared-buffer", buffer="300kB"))
+
+
+@pytest.mark.parametrize("tick_ps", [0, 1_000_000])
+@pytest.mark.parametrize("is_nccl", [False, True])
+def test_rails_between_hosts_with_nvlinks(tick_ps, is_nccl):
+    """While a rail exchanges, collectives inside a host are replayed, or send packets in short cells; NCCL's have shares."""
+    traces = Traces(16)
+    traces.collective(test_replay.GROUPS["rail"], 0, 64 * MIB, group="rail")
+    for micros in (50, 300, 20):
+        deps = {npu: (traces.compute(npu, micros, deps=last_row(traces, npu)),) for npu in range(8) if npu != 3}
+        traces.collective([2, 4, 5], 0, 3 * MIB, group="three", deps=deps)
+        traces.collective([0, 1], BROADCAST, 100_000, group="pair", deps=deps)
+    groups = test_replay.GROUPS | {"three": [2, 4, 5]}
+    how = CollectiveSettings(defaults_on(test_replay.GRAPH) if is_nccl else {})
+    tables, compute = traces.tables(), ComputeModel("trace")
+    program = build_program(tables, range(16), 16, groups, compute, how, fabric=test_replay.GRAPH)
+    graph, program, _ = engine_inputs(test_replay.GRAPH, program)
+    chosen = replace(test_replay.settings_with(load_balancing="ecmp"), tick_ps=tick_ps)
+    found = both(graph, program, chosen)
+    assert found.reuse["episodes_replayed"] > 0
+    assert (found.reuse["repeated_periods"] > 100) != is_nccl
 
 
 def test_lost_packets_and_timeouts():
