@@ -113,7 +113,7 @@ def _run(
         if saver is not None and resumes and is_first:
             saver.restore(place.team)
             resumed_hops = simulated_hops(sum(int(lp.world.net.count.hops) for lp in sim.lps), records.counts())
-        recurrence = Recurrence(sim, place.team, records) if may_recur(sim) else None
+        recurrence = Recurrence(sim, place, mailbox, records) if may_recur(sim) else None
         pool = workers.WorkerPool(sim, place, progress, nodes_total, saver, recurrence)
         seconds["setup_s"] = time.perf_counter() - begun - compile_s + (built.setup_s if built else 0.0)
         with mailbox.windows():

@@ -20,7 +20,13 @@ _MAX_PAIRS = 1 << 16  # nodes times NPUs, for networks whose NPUs forward packet
 
 
 def dependency_cycle(
-    graph: Graph, *, detours: bool = False, changes: int = 0, classes: int = 1, down: Collection[int] = ()
+    graph: Graph,
+    *,
+    detours: bool = False,
+    changes: int = 0,
+    raises_detours: bool = False,
+    classes: int = 1,
+    down: Collection[int] = (),
 ) -> list[int] | None:
     """Return links whose packets may wait for each other in a circle, in order; None = none, or too large to check.
 
@@ -33,6 +39,7 @@ def dependency_cycle(
         detours: Whether packets go over other groups or switches first (pdes/network/detours).
         changes: The most times that switches of the source's group behind the first one change a packet's path, or
             without groups one next to the source's. All but the first change are from shortest paths to a detour.
+        raises_detours: Whether the first switch raises the class of packets that it sends on a detour.
         classes: The number of classes of packets, each with room of its own at every link.
         down: Links that are down, which lose their packets.
     """
@@ -41,7 +48,7 @@ def dependency_cycle(
         return None
     used[list(down)] = False
     packets = _Packets(graph, used, classes)
-    found = [packets.dependencies(packets.first_legs(detours=detours))]
+    found = [packets.dependencies(packets.first_legs(detours=detours, are_raised=raises_detours))]
     if changes:
         found += packets.changes(changes)
     if detours:
@@ -99,13 +106,16 @@ class _Packets:
         self._ends = np.zeros((classes, graph.links), np.bool_)
         self._turned = np.zeros((classes, graph.nodes), np.bool_)
 
-    def first_legs(self, *, detours: bool) -> NDArray[np.bool_]:
-        """Return bool[classes, links, destinations] of packets from NPUs: to their destination, or a detour's home."""
+    def first_legs(self, *, detours: bool, are_raised: bool) -> NDArray[np.bool_]:
+        """Return bool[classes, links, destinations] of packets from NPUs: to their destination, or a detour's home.
+
+        detours: whether some take detours; are_raised: whether these begin in the second class.
+        """
         begins = np.zeros((self._classes, self._graph.nodes, self._used.shape[1]), np.bool_)
         begins[0] = self._graph.routing.first_legs(self._graph, self._used.shape[1])
         if detours:
             # from any first switch to any home of a detour
-            begins[0, begins[0].any(axis=1)] = True
+            begins[min(int(are_raised), self._classes - 1), begins[0].any(axis=1)] = True
         on_link = self._spread(begins, ends=detours)
         self._still_first = (on_link[0] & ~self._on_last[0]).any(axis=1)
         return on_link

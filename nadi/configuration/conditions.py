@@ -145,6 +145,10 @@ CONTROL = Condition("congestion_control", lambda run: run.network.congestion_con
 NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
 RECEIVER_CREDITS = Condition("receiver_credits = true", lambda run: run.network.receiver_credits)
 LISTED = Condition('routing = "source"', lambda run: wire.detours.known(run.network.routing).by_source)
+READS_QUEUES = Condition(
+    'routing by queues, as "ugal-l"', lambda run: wire.detours.known(run.network.routing).reads_queues
+)
+ECMP = Condition('load_balancing = "ecmp"', lambda run: set(run.network.balancings) == {"ecmp"})
 FLOWLETS = Condition(
     'load_balancing = "flowlet"', lambda run: any(_balancing(name).has_flowlets for name in run.network.balancings)
 )

@@ -284,6 +284,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     source_routes: Annotated[values.FilePath | None, values.FILE, needs(when.LISTED)] = Field(
         None, description='file of the paths of pairs of NPUs that `routing = "source"` takes'
     )
+    routing_delay: Annotated[values.Time, needs(when.READS_QUEUES, when.ECMP)] = _engine("routing_delay")
     flowlet_gap: Annotated[values.Time, needs(when.FLOWLETS)] = _engine("flowlet_gap")
     grade_thresholds: Annotated[values.Thresholds, needs(when.GRADES)] = _engine("grade_thresholds")
     entropy: Annotated[str, values.ENTROPY] = _engine("entropy")

@@ -264,7 +264,14 @@ def circular_waits(graph: Graph, settings: pdes.Settings) -> list[str]:
 
     def circle(lanes: int, routing: Routing = graph.routing, down: Collection[int] = ()) -> list[int] | None:
         routed = replace(graph, routing=routing, source_routes=graph.source_routes if rule.by_source else None)
-        return deadlock.dependency_cycle(routed, detours=rule.reorders, changes=rule.changes, classes=lanes, down=down)
+        return deadlock.dependency_cycle(
+            routed,
+            detours=rule.reorders,
+            changes=rule.changes,
+            raises_detours=rule.raises_detours,
+            classes=lanes,
+            down=down,
+        )
 
     # those of collectives come before those of point-to-point messages
     first = settings.p2p_class

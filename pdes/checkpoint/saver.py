@@ -278,14 +278,14 @@ class Saver(SnapshotPoints):
             if lp.replay:
                 lp.replay.finish(begin_ps)
         reason = self._failure_of(self._write)
-        is_written = self._mailbox.have_all(not reason)
+        is_written = all(self._mailbox.of_all(not reason))
         if leads_team:
             team.state.asked = 0  # all processes have passed on their requests before they met
         if self._is_first and is_written:
             reason = self._failure_of(lambda: self._checkpoints.commit(self._of_run(begin_ps)))
         if (self._is_first and reason) or not is_written:
             self._checkpoints.discard(reason or "another process could not write its part")
-        is_kept = self._mailbox.have_all(not reason and is_written)
+        is_kept = all(self._mailbox.of_all(not reason and is_written))
         if is_kept and self._checkpoints.publish is not None:
             self._publish_results(self._checkpoints.publish, begin_ps)
         self._last_s = time.monotonic()

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from nadi.pdes.construction import tables
 from nadi.pdes.construction.circuits import lit_tables
 from nadi.pdes.construction.constants import constants_of, hooks_of
+from nadi.pdes.construction.detours import queues_of_detours
 from nadi.pdes.construction.domains import AGGREGATOR_KIND, domain_tables
 from nadi.pdes.construction.fabric import window_packets
 from nadi.pdes.construction.faults import NO_FAULTS
@@ -94,8 +95,8 @@ def _net(
         telemetry=rows_of(network.Telemetry, blocks * s.BLOCK_RECORDS * carries),
         ordered=zeros(blocks * s.BLOCK_RECORDS * is_mixed, np.int32),
         held_block=zeros(blocks * is_mixed, np.int32),
-        published_ps=zeros((len(tx) + 1) * bool(settings.routing.publish)),  # one more for `with_pit`
         jobs=tables.own_tables(jobs, len(tx)),
+        **queues_of_detours(part, const, settings),
         **class_arrays(settings, part),
         **shared_buffers(graph, fabric, part, settings),
         **credit_lanes(graph, fabric, part, settings),

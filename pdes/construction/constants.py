@@ -139,6 +139,8 @@ def _set_transport(const: Record, graph: Graph, settings: Settings) -> None:
     const.extends_transport = settings.selective_repeat or settings.receiver_credits or bool(settings.entropy.act)
     const.by_flight = settings.by_flight
     # without their conditions both keys are without effect
+    chooses_early = settings.routing.reads_queues and all(rule.name == "ecmp" for rule in settings.balancings)
+    const.routing_delay_ps = settings.routing_delay_ps * chooses_early
     const.sleek = settings.sleek and settings.selective_repeat
     const.ack_every_bytes = settings.ack_every_bytes * settings.coalesces
     if settings.receiver_credits:

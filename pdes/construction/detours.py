@@ -4,13 +4,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nadi.pdes.core import Array, Graph, ImpossibleRunError, Int32
+from nadi.pdes.core import Array, Graph, ImpossibleRunError, Int32, Record
+from nadi.pdes.core.jit import rows_of, zeros
 from nadi.pdes.core.packet import COLUMN_BITS, header
+from nadi.pdes.core.rows.network import QueueLog
 
 if TYPE_CHECKING:
     from nadi.pdes.construction.layout import Part
+    from nadi.pdes.construction.settings import Settings
 
 SWITCH_KIND = 1  # word of graph.node_kind that marks a switch outside hosts
+
+
+def queues_of_detours(part: "Part", const: Record, settings: "Settings") -> dict[str, Any]:
+    """Return the arrays of an LP by which rules know queues of before, or of other switches.
+
+    Args:
+        part: Nodes and links of the LP (`Part`).
+        const: Its row `Constants`.
+        settings: Settings of the run.
+    """
+    logged = len(part.links) if const.routing_delay_ps > 0 else 1
+    shown = (len(part.links) + 1) * bool(settings.routing.publish)  # one more for `with_pit`
+    return {"queue_log": rows_of(QueueLog, logged), "published_ps": zeros(shown)}
 
 
 def tables_of_detours(graph: Graph, part: "Part", down: frozenset[int]) -> dict[str, Array]:

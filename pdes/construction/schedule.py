@@ -330,6 +330,7 @@ def with_pit(net: s.Net, faults: Faults) -> s.Net:
         "tx_dropped": 1,
         "port_ties": 1,
         "gate": int(shares),
+        "queue_log": int(net.const.routing_delay_ps > 0),
         "mark_draws": int(shares and net.const.ecn == 1),
         "sample": int(net.const.sample_ps > 0),
     }

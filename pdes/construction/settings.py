@@ -214,6 +214,9 @@ class Settings:
     )
     flowlet_gap_ps: int = setting(50_000_000, "gap between packets after which a flow may take another link")
     grade_thresholds: tuple[int, ...] = setting((1280, 2560, 5120), "bytes that wait, above which grades rise")
+    routing_delay_ps: int = setting(
+        0, "time from a switch's choice between a detour and a shortest path until the packet joins the port's queue"
+    )
     selective_repeat: bool | None = setting(
         None, "retransmit only lost packets, not all packets after them; auto: where packets may overtake", "auto"
     )

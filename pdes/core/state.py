@@ -76,7 +76,7 @@ CONTROL, FRAMES, TRIMMED = 8, 9, 10  # queues of a gate after those of the 8 dat
 FLOWLETS = 1024  # flows that a switch distinguishes by a hash
 
 # Events that congestion control handles (pdes/nic/congestion).
-CC_START, CC_SENT, CC_ACK, CC_CNP, CC_LOSS = range(5)
+CC_START, CC_SENT, CC_ACK, CC_CNP, CC_LOSS, CC_REST = range(6)
 LOSS_NAK, LOSS_TIMEOUT, LOSS_TRIMMED = range(3)
 # Operations of the hook of credits (pdes/nic/receiver_credits.py).
 CREDIT_BEGIN, CREDIT_SPEND, CREDIT_HEAR, CREDIT_CONTROL, CREDIT_RECEIVE, CREDIT_PACE, CREDIT_REQUEST = range(7)
@@ -266,6 +266,7 @@ class Net(NamedTuple):
     counts: Annotated[np.recarray, network.NodeCounts, RowsOf.NODE]
     port_ties: Annotated[np.recarray, network.PortTies, RowsOf.LINK]
     mark_draws: Annotated[np.recarray, network.MarkDraws, RowsOf.LINK]  # where switches mark packets
+    queue_log: Annotated[np.recarray, network.QueueLog, RowsOf.LINK]  # where there is `Constants.routing_delay_ps`
     published_ps: Annotated[Int64, RowsOf.LINK, EMPTY]  # work of ports at the cell's begin, where rules read others
     jobs: JobTables
 

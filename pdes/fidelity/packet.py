@@ -13,8 +13,9 @@ NETWORK = NetworkModel(
         "trimming trim_threshold trim_last_hop trim_share trimmed_size pfc_classes pfc_rising_classes "
         "class_weights discipline p2p_class classes virtual_lanes lane_buffer credit_unit credit_return "
         "credit_frame lane_weights high_lanes high_limit congestion_control congestion cnp_interval cnp_delay "
-        "receiver_credits credit_window oversubscription load_balancing routing source_routes flowlet_gap "
-        "grade_thresholds entropy paths denied_paths nic_ports selective_repeat reorder delivery ack_every sleek flows"
+        "receiver_credits credit_window oversubscription load_balancing routing source_routes routing_delay "
+        "flowlet_gap grade_thresholds entropy paths denied_paths nic_ports selective_repeat reorder delivery "
+        "ack_every sleek flows"
     ),
     has_packets=True,
     several_workers=True,

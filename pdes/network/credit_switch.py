@@ -164,6 +164,7 @@ def depart(net, node, link, start_ps):
         size_bytes = packet.wire_bytes(word1)
         count_turn(net, link, queue, size_bytes)
         gate.waiting_bytes -= size_bytes
+        gate.queued_bytes[queue] -= size_bytes
         ingress, lane = word0 >> port_queues.TIME_BITS, packet.data_class(word1)
         send_data(net, node, link, ingress, lane, queued_ps, start_ps, packet.with_class(word1, queue), word2, word3)
 
@@ -204,6 +205,7 @@ def take_data(net, node, link, ingress, lane, now_ps, word1, word2, word3):
     # its word 1 keeps the lane in which it came, as the queue is that of the lane in which it leaves
     enqueue(net, node, link, lane, now_ps, ingress, word1, word2, word3)
     gate.waiting_bytes += size_bytes
+    gate.queued_bytes[lane] += size_bytes
     gate.longest_bytes = max(gate.longest_bytes, gate.waiting_bytes)
     if net.const.depths > 0:
         note_queue(net, link, now_ps, gate.waiting_bytes)

@@ -451,9 +451,12 @@ class Records:
         with self._lock:
             self.disturbed += episodes
 
-    def count_periods(self, before: dict[str, int], periods: int, hops: int) -> None:
-        """Count periods of the whole run, with `hops` packet-hops in all; before: `counts` one period ago."""
-        self.repeated_periods += periods
+    def count_periods(self, before: dict[str, int], periods: int, hops: int, *, is_first: bool) -> None:
+        """Count periods of the whole run, with `hops` packet-hops in all; before: `counts` one period ago.
+
+        is_first: whether this is the first of the run's processes, which counts the periods for all.
+        """
+        self.repeated_periods += periods * is_first
         self.repeated_hops += hops
         # each of the periods replays as many messages as the one that was simulated
         self.replayed_messages += periods * (self.replayed_messages - before["replayed_messages"])

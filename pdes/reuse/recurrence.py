@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.construction.layout import LogicalProcess, Simulation
+from nadi.pdes.construction.layout import LogicalProcess, Simulation, shares
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core import Int64, Program, state as s
-from nadi.pdes.core.jit import words_of
+from nadi.pdes.core.jit import row_of, words_of
 from nadi.pdes.core.packet import bytes_sent, packets_sent
-from nadi.pdes.core.rows.run import Counters
+from nadi.pdes.core.rows.run import Counters, Watch
 from nadi.pdes.npu.trace import KIND_SEND
 from nadi.pdes.reuse import Records
 from nadi.pdes.reuse.measured_links import MeasuredLinks
@@ -29,13 +29,15 @@ from nadi.pdes.reuse.observed_buffers import ObservedBuffers
 from nadi.pdes.reuse.replay import Replay
 from nadi.pdes.reuse.within_messages import WithinMessages
 from nadi.pdes.reuse_kernels import periods, quiescent
-from nadi.pdes.reuse_kernels.periods import Continuation, Period
-from nadi.pdes.workers.team import NO_MARK, Team
+from nadi.pdes.reuse_kernels.periods import Continuation, Period, Together
+from nadi.pdes.workers import Mailbox, ProcessPlace
+from nadi.pdes.workers.team import NO_MARK
 
 FEWEST_PERIODS = 2  # periods below which going forward is not worth the note of one
 TRIES = 100  # moments after a mark, of which the first at which nothing is open counts
 SAMPLES = 3  # periods that are compared before the run goes forward by others that are nearly like them
 MAX_SAMPLES = 8  # latest periods that tell how long others are
+SMALLEST_SHARE = 0.01  # of the packet-hops that are worth a look: fewer count as so many
 MAX_NEAR_PERIODS = 8  # periods by which it then goes forward before it simulates another one
 REMEMBERED = 64  # moments with which a new one is compared
 HOPS_OF_MOMENT, HOPS_OF_NPU = 20_000, 200  # packet-hops that take as long as a look at the state, and at that of an NPU
@@ -45,13 +47,16 @@ _IN_EACH[: len(Counters.declared)] = [name not in {"flows", "trace_rows", "windo
 
 
 def may_recur(sim: Simulation) -> bool:
-    """Return whether `quiescence` finds all of the state of a run, `sim`, and all LPs are in this process."""
-    layout = sim.layout
-    return bool(sim.lps) and layout.reuses and len(sim.lps) == layout.lps and has_periods(sim.program, sim.settings)
+    """Return whether `quiescent` finds all of the state of a run, of which `sim` is the part in this process."""
+    # all processes have the same answer
+    layout, settings = sim.layout, sim.settings
+    if len(sim.lps) < layout.lps and ("telemetry" in settings.congestion_control.signals or settings.fast_forward):
+        return False  # telemetry is of links in other processes, too
+    return layout.reuses and has_periods(sim.program, settings)
 
 
 def has_periods(program: Program, settings: Settings) -> bool:
-    """Return whether periods of a program are looked for with these settings, if all LPs are in one process.
+    """Return whether periods of a program are looked for with these settings, in one process at least.
 
     Args:
         program: Work of all NPUs (`Program`).
@@ -153,19 +158,30 @@ class Steady:
 
 
 class Recurrence:
-    """Finds recurrences of a run whose LPs are all in this process."""
+    """Finds recurrences of a run, of which each process has a part.
 
-    def __init__(self, sim: Simulation, team: Team, records: Records) -> None:
-        """Watch an NPU of a Simulation for places in its trace where it may be in the same place of a period."""
-        self._sim, self._team, self._records = sim, team, records
+    All processes do the same steps, as each decision follows from what all of them have told each other.
+    """
+
+    def __init__(self, sim: Simulation, place: ProcessPlace, mailbox: Mailbox, records: Records) -> None:
+        """Watch an NPU of the run for places in its trace where it may be in the same place of a period.
+
+        sim: part of the run in this process; place: place of the process; mailbox: its connections to others, all of
+        which call this; records: its records.
+        """
+        self._sim, self._place, self._team, self._records = sim, place, place.team, records
         program = sim.program
+        of_npu = shares(sim.layout.owner, mailbox.size)[: program.npus]
+        self._of_all = mailbox.of_all
+        self._together = Together(mailbox.number, mailbox.size, of_npu, mailbox.exchange, mailbox.of_all)
+        self.watch = row_of(Watch, lp=-1)
         self._program = program
         self._slots = [np.diff(program.slot_ptr)[self._npus(lp)] for lp in sim.lps]
         self._parents = np.append(program.node_deps, 0).astype(np.int64)
         self._low = [np.zeros(lp.part.npus, np.int64) for lp in sim.lps]
         self._seen: dict[tuple[Any, ...], Moment] = {}
         self._noted: Notes | None = None
-        self._hops = self._tries = 0
+        self._hops = self._tries = self._looked_at = 0
         # packet-hops of counted periods, outside of replayed collectives and of these
         self.counted_hops = self.replayed_hops = 0
         self._records_flows = [int(lp.world.net.const.record_flows) for lp in sim.lps]
@@ -179,7 +195,8 @@ class Recurrence:
         self._forgotten_ps = max(2 * int(const.tie_pause_ps), *drains, 0)
         self._longest_window_ps = max(self._forgotten_ps, int(sim.graph.link_delay_ps.max()))
         self._measured = MeasuredLinks(sim)
-        self._within = WithinMessages(sim, team, HOPS_OF_MOMENT + HOPS_OF_NPU * program.npus)
+        cost_hops = HOPS_OF_MOMENT + HOPS_OF_NPU * program.npus
+        self.within = WithinMessages(sim, self._team, cost_hops, self._count_within)
         self._watch()
 
     def _npus(self, lp: LogicalProcess) -> Int64:
@@ -192,40 +209,60 @@ class Recurrence:
         rows = np.diff(program.trace_ptr)
         trace = np.repeat(np.arange(len(rows)), rows)  # trace of each row
         sends = np.bincount(trace[program.node_kind == KIND_SEND], minlength=len(rows))
-        weight = sends * (1 + rows.max(initial=0)) + rows  # more sends outweigh any rows
-        npu = int(weight[program.trace_of_npu].argmax())
-        self._marks = periods.marks(program, npu)
-        self._rows = int(rows[program.trace_of_npu[npu]])
-        state = self._team.state
+        traces = program.trace_of_npu
+        own = np.flatnonzero(self._together.is_own & (traces >= 0)).tolist()
+        # more sends outweigh any rows; of equal NPUs the first
+        busiest = max(((int(sends[traces[npu]]), int(rows[traces[npu]]), -npu) for npu in own), default=(-1, 0, 0))
+        npu = -max(self._of_all(busiest))[2]
         for number, lp in enumerate(self._sim.lps):
             node = int(lp.part.local[npu])
             if 0 <= node < lp.part.npus:
-                state.watched_lp, state.watched_npu = number, node
+                self.watch.lp, self.watch.npu = number, node
+                self._marks = periods.marks(program, npu)
+                self._rows = int(rows[traces[npu]])
         self._set_mark()
+
+    @property
+    def _watches(self) -> bool:
+        """Whether the watched NPU is in this process."""
+        return bool(self.watch.lp >= 0)
 
     def _rows_left(self) -> int:
         """Return the trace rows that the watched NPU has left."""
-        state = self._team.state
-        return int(self._sim.lps[int(state.watched_lp)].world.npus.npu[int(state.watched_npu)].rows_left)
+        return int(self._sim.lps[int(self.watch.lp)].world.npus.npu[int(self.watch.npu)].rows_left)
 
-    def _set_mark(self) -> None:
-        """Stop at the first quiescent moment after the watched NPU's next mark."""
-        done = self._rows - self._rows_left()
-        at = int(np.searchsorted(self._marks, done))
-        self._team.state.mark = self._rows - 1 - int(self._marks[at]) if at < len(self._marks) else NO_MARK
+    def _set_mark(self, share: float = 1.0) -> None:
+        """Stop at the first quiescent moment after the watched NPU's next mark; other processes follow.
+
+        share: packet-hops since the last look, as a share of those that are worth one: with few, marks are left out.
+        """
+        self.watch.mark = 0
+        if not self._watches:
+            return
+        at = int(np.searchsorted(self._marks, self._rows - self._rows_left()))
+        self.watch.mark = NO_MARK
+        if at < len(self._marks):
+            # half of those that are left at the rate so far, as a stop of several processes takes time
+            if share >= 1:
+                self._looked_at = at
+            elif self._together.size > 1:
+                skipped = (at - self._looked_at) * (1 / max(share, SMALLEST_SHARE) - 1) / 2
+                at = min(at + int(skipped), len(self._marks) - 1)
+            self.watch.mark = self._rows - 1 - int(self._marks[at])
 
     def serve(self) -> None:
         """Look at a moment at which no packet is under way, and go forward if that is possible."""
         # Without notes, the moment is compared with earlier ones, and if one is equal, notes of the next period begin.
         # With notes, that period ends here, and the run goes forward by its repetitions.
-        self._team.state.looked_ps = self._team.state.soonest_ps
         moment = None
         hops = self._hops_now()
+        enough = HOPS_OF_MOMENT + HOPS_OF_NPU * self._program.npus
         # looking takes time, so it must have been some hops ago
-        if self._noted or hops - self._hops >= HOPS_OF_MOMENT + HOPS_OF_NPU * self._program.npus:
+        share = 1.0 if self._noted else sum(self._of_all(hops - self._hops)) / max(1, enough)
+        if share >= 1 or enough == 0:
             if self._tolerance and not self._is_long():
                 return
-            moment = self._look()
+            moment = self._agreed(self._look())
             if moment is None and self._tries < TRIES:
                 self._tries += 1
                 return
@@ -247,11 +284,10 @@ class Recurrence:
         if moment:
             self._compare(moment, noted)
         if not self._noted:
-            self._set_mark()
+            self._set_mark(share)
 
-    def look_within_messages(self) -> None:
-        """Look at the end of a window for periods within messages, and go forward by them if possible."""
-        periods, hops = self._within.serve()
+    def _count_within(self, periods: int, hops: int) -> None:
+        """Count periods within messages, and their packet-hops."""
         self._records.repeated_periods += periods
         self._records.repeated_hops += hops
         self.counted_hops += hops
@@ -276,8 +312,18 @@ class Recurrence:
         last_ps = max(int(lp.world.net.ctl.now_ps + lp.world.net.ctl.cell_ps) for lp in self._sim.lps)
         return int(self._team.state.soonest_ps) - last_ps >= self._longest_window_ps
 
+    def _agreed(self, moment: Moment | None) -> Moment | None:
+        """Return the moment with the key of all processes, or None if a message is open in any of them."""
+        if self._together.size == 1:
+            return moment
+        keys = self._of_all(moment and blake2b(repr(moment.key).encode(), digest_size=16).digest())
+        if moment is None or None in keys:
+            return None
+        moment.key = tuple(keys)
+        return moment
+
     def _look(self) -> Moment | None:
-        """Return the moment, or None if a message is open."""
+        """Return the moment as this process sees it, or None if a message is open."""
         moment_ps = int(self._team.state.soonest_ps)
         since_tick_ps = moment_ps % self._tick_ps
         key: list[Any] = [since_tick_ps]
@@ -292,6 +338,8 @@ class Recurrence:
             count = quiescent.write_state(lp.address, moment_ps, slots, low, last, words)
             resting = None
             if count >= 0:
+                if self._sim.settings.congestion_control.forgets:
+                    quiescent.forget(lp.address, moment_ps)
                 kinds = self._control, self._paths
                 resting = quiescent.words_at_rest(lp.world, *kinds, moment_ps, self._forgotten_ps)
             if resting is None or lp.world.net.ctl.is_disturbed:
@@ -319,12 +367,12 @@ class Recurrence:
 
     def _begin_notes(self, moment: Moment, steps: list[Int64], length_ps: int) -> None:
         """Note what happens in the period that begins, if the traces repeat it often enough."""
-        watched = int(steps[int(self._team.state.watched_lp)][int(self._team.state.watched_npu)])
-        if watched <= 0:
+        watched = int(steps[int(self.watch.lp)][int(self.watch.npu)]) if self._watches else 1
+        if min(self._of_all(watched)) <= 0:
             return
         period = self._period(moment.low, moment.high, steps)
         # notes pay only if several periods follow
-        if periods.continuation(self._program, period).periods < FEWEST_PERIODS + 1:
+        if periods.continuation(self._program, period, self._together).periods < FEWEST_PERIODS + 1:
             return
         lps = self._sim.lps
         for lp in lps:
@@ -344,7 +392,7 @@ class Recurrence:
             self._records.counts(),
             [(len(lp.flows_out), len(lp.flows_in)) for lp in lps],
         )
-        self._team.state.mark = self._rows_left() - watched
+        self.watch.mark = self._rows_left() - watched if self._watches else 0
 
     def _period(self, low: Sequence[Int64], high: Sequence[Int64], steps: Sequence[Int64]) -> Period:
         """Return a period of the program from columns of all LPs."""
@@ -356,7 +404,7 @@ class Recurrence:
 
     def stop_notes(self) -> None:
         """Stop the notes of a period, if one is noted: what follows is not known to repeat it."""
-        self._within.end()
+        self.within.end()
         noted, self._noted = self._noted, None
         if noted:
             self._end_notes(noted)
@@ -379,10 +427,10 @@ class Recurrence:
         if moment is None or not (is_exact or self._steady.is_near(noted.begin, moment, self._tolerance)):
             return None
         pairs = zip(moment.low, noted.begin.low, noted.steps, strict=True)
-        if not all(np.array_equal(now - before, steps) for now, before, steps in pairs):
+        if not all(self._of_all(all(np.array_equal(now - before, steps) for now, before, steps in pairs))):
             return None
         period = self._period(noted.begin.low, moment.high, noted.steps)
-        following = periods.continuation(self._program, period)
+        following = periods.continuation(self._program, period, self._together)
         # errors of an approximate period add up, so it counts for a few repetitions only
         if not is_exact and following.periods:
             following = following._replace(periods=min(following.periods, MAX_NEAR_PERIODS))
@@ -401,7 +449,7 @@ class Recurrence:
             if not records[first:]:
                 continue
             rows: Any = np.concatenate(records[first:]).view(np.recarray)
-            later = periods.tags_later(self._program, period, following, rows.pair, rows.tag)
+            later = periods.tags_later(self._program, period, following, rows.pair, rows.tag, self._together.is_own)
             for turn, tags in enumerate(later, 1):
                 again = rows.copy()
                 again.tag = tags
@@ -416,7 +464,7 @@ class Recurrence:
         """Let all LPs be further by the periods that follow the noted one, at whose end they are."""
         repeated = following.periods
         shift_ps = repeated * noted.length_ps  # by this much all times grow
-        team, rows_by = self._team, 0
+        team, first, rows_by = self._team, self._place.first, 0
         missing_bytes = self._measured.missing_bytes()
         for i, lp in enumerate(self._sim.lps):
             net, steps = lp.world.net, noted.steps[i]
@@ -448,16 +496,20 @@ class Recurrence:
             rows_by += repeated * int(steps.sum())
         self._measured.go_forward(shift_ps, missing_bytes)
         hops, replayed = self._hops_now() - self._hops, self._records.replayed_hops - noted.reuse["replayed_hops"]
-        self._records.count_periods(noted.reuse, repeated, hops)
-        self.counted_hops += hops - repeated * replayed
+        # counts of all processes add up
+        self._records.count_periods(noted.reuse, repeated, hops, is_first=self._together.number == 0)
         self.replayed_hops += repeated * replayed
-        team.state.soonest_ps += shift_ps
-        team.state.looked_ps += shift_ps
-        waiting = team.workers.soonest_ps < s.INF
-        team.workers.soonest_ps[waiting] += shift_ps
-        team.workers.rows_left[0] -= rows_by
         self._hops = self._hops_now()
         moment.earliest_ps += shift_ps
+        # the next window, whose begin all workers have read already
+        begin_ps = moment.earliest_ps // int(team.state.cell_ps) * int(team.state.cell_ps)
+        workers: Any = team.workers[first : first + self._place.threads]
+        workers.begin_ps = begin_ps
+        workers.rows_left[0] -= rows_by
+        if first == 0:
+            team.state.begin_ps = begin_ps
+        # others of the team go on when all have come here
+        self.counted_hops += sum(self._of_all(hops - repeated * replayed))
         moment.low = [low + repeated * steps for low, steps in zip(moment.low, noted.steps, strict=True)]
         moment.high = [high + repeated * steps for high, steps in zip(moment.high, noted.steps, strict=True)]
 

@@ -11,6 +11,8 @@ States are compared between two windows, which lie on a grid, and periods fit th
 long as a part of the period while it is sought; no result depends on their length.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from nadi.pdes.checkpoint import whole_fabric
@@ -38,10 +40,13 @@ _OTHER_PARTS = (
 class WithinMessages:
     """Finds and counts periods within long messages, in a run of one logical process."""
 
-    def __init__(self, sim: Simulation, team: Team, hops_of_look: int) -> None:
-        """Look at a Simulation run by a team; hops_of_look: packet-hops that take as long as a look."""
+    def __init__(self, sim: Simulation, team: Team, hops_of_look: int, count: Callable[[int, int], None]) -> None:
+        """Look at a Simulation run by a team; count: takes the number of periods counted, and their packet-hops.
+
+        hops_of_look: packet-hops that take as long as a look at a state.
+        """
+        self._count = count
         self._team = team
-        self._lp = sim.lps[0]
         self._hops_of_look = hops_of_look
         self._states = STATES  # states of a look
         self._seen = 0  # states in this look so far
@@ -53,6 +58,7 @@ class WithinMessages:
         self._period_ps = 0  # period that is tried, 0 none
         self._instants: list[under_way.Instant] = []
         if may_look(sim):
+            self._lp = sim.lps[0]
             self._wait(LOOKS_APART // 4 * hops_of_look)
 
     def _gap_hops(self) -> int:
@@ -77,17 +83,16 @@ class WithinMessages:
         if self._team.state.look_hops < s.INF:
             self._wait(hops)
 
-    def serve(self) -> tuple[int, int]:
-        """Look at the state at the end of a window, and go forward if possible; return periods and hops counted."""
+    def serve(self) -> None:
+        """Look at the state at the end of a window, at which all workers have stopped; go forward if possible."""
         if self._period_ps:
-            return self._seek()
-        if self._port >= 0:
+            self._seek()
+        elif self._port >= 0:
             self._sample()
         elif self._is_steady():
             self._choose_port()
         else:
             self._wait(self._hops_of_look)
-        return 0, 0
 
     def _is_steady(self) -> bool:
         """Return whether all open messages have many packets left, and nothing else is under way on links."""
@@ -139,41 +144,41 @@ class WithinMessages:
         self._states = min(MOST_STATES, 2 * self._states)
         self.end(self._gap_hops())
 
-    def _seek(self) -> tuple[int, int]:
-        """Compare the state with earlier ones, if it is whole periods later; return as `serve`."""
+    def _seek(self) -> None:
+        """Compare the state with earlier ones, if it is whole periods later, and go forward if one is equal."""
         team, world = self._team, self._lp.world
         cell_ps = int(world.net.const.long_cell_ps)
-        if int(world.net.ctl.cell_ps) != cell_ps:
-            self._fail()
-            return 0, 0
         moment_ps = int(team.state.soonest_ps) // cell_ps * cell_ps
         first_ps = self._instants[0].moment_ps if self._instants else moment_ps
+        if int(world.net.ctl.cell_ps) != cell_ps:
+            self._fail()
+            return
         self._go_on()
         if (moment_ps - first_ps) % self._period_ps:
-            return 0, 0
+            return
         if not self._is_steady():
             self._fail()
-            return 0, 0
+            return
         packets = whole_fabric.take_off(self._lp)
         now = under_way.instant(self._lp, packets, moment_ps)
-        for earlier in self._instants:
-            pending_ps = under_way.pending_event_ps(world)
-            periods = under_way.repetitions(world, earlier, now, pending_ps)
-            if periods >= FEWEST_PERIODS:
-                before = int(world.net.count.hops)
-                under_way.go_forward(self._lp, packets, earlier, now, periods)
-                self._set_down(packets)
-                self._tries = TRIES
-                self.end(self._hops_of_look)
-                return periods, int(world.net.count.hops) - before
+        pending_ps = under_way.pending_event_ps(world)
+        found = [(under_way.repetitions(world, each, now, pending_ps), each) for each in self._instants]
+        periods, earlier = max(found, key=lambda each: each[0], default=(0, now))
+        if periods >= FEWEST_PERIODS:
+            before = int(world.net.count.hops)
+            under_way.go_forward(self._lp, packets, earlier, now, periods)
+            self._count(periods, int(world.net.count.hops) - before)
+            self._tries = TRIES
         self._set_down(packets)
+        if periods >= FEWEST_PERIODS:
+            self.end(self._hops_of_look)
+            return
         # a state recurs after as many others as a period has: of these, each power of two is kept (Brent, 1980)
         if self._seen & (self._seen - 1) == 0:
             self._instants = [*self._instants[:1], *self._instants[1:][-KEPT:], now]
         self._seen += 1
         if self._seen >= self._states:
             self._fail()
-        return 0, 0
 
     def _set_cells(self, cell_ps: int) -> None:
         """Let cells and windows be cell_ps long from the next window on."""
@@ -201,10 +206,11 @@ def may_look(sim: Simulation) -> bool:
     Args:
         sim: The run.
     """
+    if sim.layout.lps > 1:
+        return False
     net = sim.lps[0].world.net
     return (
-        len(sim.lps) == 1
-        and not any(net.hooks[name] for name in _OTHER_PARTS.split())
+        not any(net.hooks[name] for name in _OTHER_PARTS.split())
         and not net.const.extends_transport
         and not net.const.carries_send_time
         and not net.const.queues

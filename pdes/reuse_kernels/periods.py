@@ -1,6 +1,7 @@
 """Periods of a run: how often the traces of a program repeat one, and how a world moves forward by some."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,52 +37,101 @@ class Continuation(NamedTuple):
     of_group: Int64  # int64[groups]
 
 
-def continuation(program: Program, period: Period) -> Continuation:
-    """Return how often a period of a program that has one job is repeated."""
-    of_slot = np.zeros(len(program.slot_group), np.int64)
-    of_group = np.zeros(len(program.group_ptr) - 1, np.int64)
+class Together(NamedTuple):
+    """The processes of a run, which find together how often a period is repeated."""
+
+    number: int  # of this process
+    size: int  # number of processes
+    of_npu: Int64  # int64[npus], process of each NPU
+    exchange: Callable[[Sequence[Any]], list[Any]]  # what each process has for this one, from what this has for each
+    of_all: Callable[[Any], list[Any]]  # value of each process
+
+    @property
+    def is_own(self) -> Array:
+        """Whether each NPU is in this process."""
+        return self.of_npu == self.number
+
+
+def continuation(program: Program, period: Period, together: Together | None = None) -> Continuation:
+    """Return how often a period of a program that has one job is repeated.
+
+    Args:
+        program: Work of all NPUs (`Program`), or at least of those of this process.
+        period: Period of the NPUs of this process.
+        together: Processes of the run, which all call this; None = this is the only one.
+    """
+    together = together or Together(0, 1, np.zeros(program.npus, np.int64), list, lambda value: [value])
+    of_slot, members = np.zeros((2, len(program.slot_group)), np.int64)
     ends = np.zeros(program.npus, np.int64)  # first row of each NPU that differs from the one a period later
-    known: dict[tuple[int, int, int], tuple[int, Int64]] = {}
+    known: dict[tuple[int, int, int], tuple[int, Int64, Int64]] = {}
     busy = np.flatnonzero(period.steps > 0)
     for npu in busy.tolist():
         # NPUs that share a trace and are at the same place of it have the same answer: thousands of NPUs have few keys
         key = int(program.trace_of_npu[npu]), int(period.first[npu]), int(period.steps[npu])
         if key not in known:
             known[key] = _alike(program, *key)
-        ends[npu], of_slot[program.slot_ptr[npu] : program.slot_ptr[npu + 1]] = known[key]
+        slots = slice(int(program.slot_ptr[npu]), int(program.slot_ptr[npu + 1]))
+        ends[npu], of_slot[slots], members[slots] = known[key]
+    claims = [np.zeros((0, len(_CLAIM)), np.int64)]
     for npu in busy.tolist():
         # a send is alike only if its receive is, too, which is in another trace
-        ends[npu] = min(ends[npu], _sends_alike(program, period, npu, int(ends[npu])))
+        ends[npu] = min(ends[npu], _sends_alike(program, period, npu, int(ends[npu]), together.is_own))
+        claims.append(_claims(program, period, npu, int(ends[npu]), together.is_own))
+    # `touched` is the row up to which this period reaches: rows up to there must be alike in each period that follows
+    periods = int(((ends[busy] - period.touched[busy]) // period.steps[busy] + 1).min(initial=INF))
+    claimed = np.concatenate(claims)
+    process = together.of_npu[claimed[:, 0]]
+    coming = together.exchange([claimed[process == other] for other in range(together.size)])
+    periods = min(periods, _refuted(program, period, np.concatenate(coming)))
     npu_of_slot = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
     is_busy = period.steps[npu_of_slot] > 0
-    of_group[program.slot_group[is_busy]] = of_slot[is_busy]
-    # NPUs of one group must have advanced by as many of its collectives, or they are not in the same place of a period
-    behind = np.flatnonzero(of_group[program.slot_group] != of_slot)
-    if not len(busy) or is_busy[behind].any() or _take_part(program, period, npu_of_slot, behind):
-        return Continuation(0, of_slot, of_group)
-    # `touched` is the row up to which this period reaches: rows up to there must be alike in each period that follows
-    periods = (ends[busy] - period.touched[busy]) // period.steps[busy] + 1
-    return Continuation(max(0, int(periods.min())), of_slot, of_group)
+    groups = len(program.group_ptr) - 1
+    least, most = np.full(groups, INF), np.zeros((2, groups), np.int64)
+    np.minimum.at(least, program.slot_group[is_busy], of_slot[is_busy])
+    for value, of_each in zip(most, (of_slot, members), strict=True):
+        np.maximum.at(value, program.slot_group[is_busy], of_each[is_busy])
+    all_periods, all_least, all_most = zip(*together.of_all((periods, least, most)), strict=True)
+    least, (of_group, used) = np.min(all_least, axis=0), np.max(all_most, axis=0)
+    # NPUs of one group must have advanced by as many of its collectives, or they are not in the same place of a period.
+    # NPUs that do nothing must not be members of these collectives; a switch that sums for a group is no member of
+    # those that leave it out.
+    is_idle = ~is_busy & together.is_own[npu_of_slot]
+    takes_part = (program.slot_member < used[program.slot_group])[is_idle].any()
+    periods = 0 if (least < of_group).any() or takes_part or min(all_periods) == INF else max(0, min(all_periods))
+    return Continuation(min(together.of_all(periods)), of_slot, of_group)
 
 
-def _take_part(program: Program, period: Period, npu_of_slot: Int64, idle: Int64) -> bool:
-    """Return whether collectives of a period have NPUs that do nothing in it, by their slots `idle`, as members.
+_CLAIM = ["npu", "key", "later", "periods"]  # columns of what a process claims of the receives of another
 
-    A switch that sums for a group is no member of those of its collectives that leave it out.
+
+def _claims(program: Program, period: Period, npu: int, end: int, is_own: Array) -> Int64:
+    """Return a row of _CLAIM for each send of an NPU's rows from its period to `end` to NPUs of other processes.
+
+    It claims that NPU `npu` has a receive with this key and, a period of its own later, the one with key `later`;
+    without them there are only so many periods.
     """
-    for slot in idle.tolist():
-        group = int(program.slot_group[slot])
-        members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
-        place = int(np.flatnonzero(members == npu_of_slot[slot])[0])
-        for other in np.flatnonzero((program.slot_group == group) & (period.steps[npu_of_slot] > 0)).tolist():
-            npu = int(npu_of_slot[other])
-            begin = int(program.trace_ptr[program.trace_of_npu[npu]] + period.first[npu])
-            rows = slice(begin, begin + int(period.steps[npu]))
-            is_own = program.node_group[rows] == other - program.slot_ptr[npu]
-            own = program.node_schedule[rows][is_own & (program.node_kind[rows] == KIND_COLLECTIVE)]
-            if (program.schedules.members[own] > place).any():
-                return True
-    return False
+    trace, first, steps = int(program.trace_of_npu[npu]), int(period.first[npu]), int(period.steps[npu])
+    begin = int(program.trace_ptr[trace])
+    sends = first + np.flatnonzero(program.node_kind[begin + first : begin + end] == KIND_SEND)
+    peer = program.node_peer[begin + sends].astype(np.int64)
+    is_far = ~is_own[npu + peer]
+    sends, peer = sends[is_far], peer[is_far]
+    keys = [
+        packet.receive_key(-peer, program.node_tag[row].astype(np.int64), program.node_seq[row].astype(np.int64))
+        for row in (begin + sends, begin + sends + steps)
+    ]
+    return np.stack([npu + peer, *keys, (sends - period.touched[npu]) // steps + 1], axis=1)
+
+
+def _refuted(program: Program, period: Period, claims: Int64) -> int:
+    """Return how many periods there are by the claims of other processes, int64[n, _CLAIM], INF = all hold."""
+    fewest = INF
+    for npu in np.unique(claims[:, 0]).tolist():
+        own = claims[claims[:, 0] == npu]
+        row, later = (_rows_of_keys(program, npu, np.ascontiguousarray(own[:, column])) for column in (1, 2))
+        fails = (row < 0) | (later < 0) | (later - row != period.steps[npu])
+        fewest = min(fewest, int(own[fails, 3].min(initial=INF)))
+    return fewest
 
 
 def _first(differs: Array, default: int) -> int:
@@ -90,14 +140,17 @@ def _first(differs: Array, default: int) -> int:
     return at if len(differs) and differs[at] else default
 
 
-def _alike(program: Program, trace: int, first: int, steps: int) -> tuple[int, Int64]:
-    """Return the first row from `first` on that differs from the one `steps` later, and collectives by slot."""
+def _alike(program: Program, trace: int, first: int, steps: int) -> tuple[int, Int64, Int64]:
+    """Return the first row from `first` on that differs from the one `steps` later, and two numbers for each slot.
+
+    They are the collectives of a period, and their members.
+    """
     begin, rows = int(program.trace_ptr[trace]), int(program.trace_ptr[trace + 1] - program.trace_ptr[trace])
     slots = int(program.trace_slot_ptr[trace + 1] - program.trace_slot_ptr[trace])
-    of_slot = np.zeros(slots, np.int64)
+    of_slot, members = np.zeros((2, slots), np.int64)
     end = rows - steps
     if end <= first:
-        return first, of_slot
+        return first, of_slot, members
     one, other = slice(begin + first, begin + end), slice(begin + first + steps, begin + end + steps)
     # each column shortens the stretch that the next one compares
     for name in ALIKE.split():
@@ -111,10 +164,13 @@ def _alike(program: Program, trace: int, first: int, steps: int) -> tuple[int, I
     in_period = np.flatnonzero(is_collective[:steps])
     # the first period shows by how many collectives each group advances
     of_slot[group[in_period]] = apart[in_period]
+    schedule = program.node_schedule[one][in_period]
+    of_row = np.append(program.schedules.members, 0)[schedule]  # no schedule is -1
+    np.maximum.at(members, group[in_period], of_row)
     # np.where: rows of other kinds have no group to look up
     differs = is_collective & (apart != of_slot[np.where(is_collective, group, 0)]) if slots else is_collective
     end = first + _first(differs, end - first)
-    return _children_alike(program, begin, first, end, steps), of_slot
+    return _children_alike(program, begin, first, end, steps), of_slot, members
 
 
 def _children_alike(program: Program, begin: int, first: int, end: int, steps: int) -> int:
@@ -135,13 +191,17 @@ def _children_alike(program: Program, begin: int, first: int, end: int, steps: i
     return end if at < 0 else int(np.searchsorted(ptr, ptr[first] + at, side="right")) - 1
 
 
-def _sends_alike(program: Program, period: Period, npu: int, end: int) -> int:
-    """Return the first row of an NPU before `end` whose message is not received a period before the later one."""
+def _sends_alike(program: Program, period: Period, npu: int, end: int, is_own: Array) -> int:
+    """Return the first row of an NPU before `end` whose message is not received a period before the later one.
+
+    is_own: bool[npus], whether an NPU is in this process; messages to others are left out.
+    """
     trace, first, steps = int(program.trace_of_npu[npu]), int(period.first[npu]), int(period.steps[npu])
     begin = int(program.trace_ptr[trace])
     sends = first + np.flatnonzero(program.node_kind[begin + first : begin + end] == KIND_SEND)
     # by peer, whose trace has the receives
-    for peer in np.unique(program.node_peer[begin + sends]).tolist():
+    peers = np.unique(program.node_peer[begin + sends])
+    for peer in peers[is_own[npu + peers]].tolist():
         own = sends[program.node_peer[begin + sends] == peer]
         # the receive of each message, and of the one a period later
         columns = [
@@ -165,10 +225,14 @@ def receive_rows(program: Program, npu: int, peer: int, tags: Array, seqs: Array
         tags: int[m], tags of the messages.
         seqs: int[m], number of each message among the messages with its tag.
     """
+    return _rows_of_keys(program, npu, packet.receive_key(np.int64(peer), tags.astype(np.int64), seqs.astype(np.int64)))
+
+
+def _rows_of_keys(program: Program, npu: int, wanted: Int64) -> Int64:
+    """Return the rows of an NPU's trace that receive messages with these keys (`packet.receive_key`), -1 = none."""
     trace = program.trace_of_npu[npu]
     own = slice(int(program.recv_ptr[trace]), int(program.recv_ptr[trace + 1]))
     keys, nodes = program.recv_key[own], program.recv_node[own]
-    wanted = packet.receive_key(np.int64(peer), tags.astype(np.int64), seqs.astype(np.int64))
     if not len(keys):
         return np.full(len(wanted), -1)
     # a key behind the last one would be out of range; the comparison below then finds that it is not there
@@ -176,7 +240,20 @@ def receive_rows(program: Program, npu: int, peer: int, tags: Array, seqs: Array
     return np.where(keys[place] == wanted, nodes[place], -1).astype(np.int64)
 
 
-def tags_later(program: Program, period: Period, following: Continuation, pairs: Int64, tags: Int64) -> list[Int64]:
+def _send_rows(program: Program, npu: int, peer: int, tags: Int64, seqs: Int64) -> Int64:
+    """Return the rows of an NPU's trace that send messages, which exist, to the rank `peer` more than its own."""
+    own = slice(*program.trace_ptr[program.trace_of_npu[npu] :][:2].tolist())
+    rows = np.flatnonzero((program.node_kind[own] == KIND_SEND) & (program.node_peer[own] == peer))
+    key = packet.receive_key(
+        np.int64(0), program.node_tag[own][rows].astype(np.int64), program.node_seq[own][rows].astype(np.int64)
+    )
+    order = np.argsort(key)
+    return rows[order[np.searchsorted(key[order], packet.receive_key(np.int64(0), tags, seqs))]]
+
+
+def tags_later(
+    program: Program, period: Period, following: Continuation, pairs: Int64, tags: Int64, is_own: Array
+) -> list[Int64]:
     """Return int64[m] for each period that follows: the tags of the messages that are those of a period again.
 
     Args:
@@ -185,6 +262,7 @@ def tags_later(program: Program, period: Period, following: Continuation, pairs:
         following: The periods that follow it.
         pairs: int64[m], pairs of NPUs (`packet.pair_word`) of the period's messages.
         tags: int64[m], word 3 of the last packet of these messages.
+        is_own: bool[npus], whether an NPU is in this process, as the sender or the receiver of each message is.
     """
     group = packet.tag_group(tags)
     is_p2p = group == packet.P2P
@@ -192,14 +270,15 @@ def tags_later(program: Program, period: Period, following: Continuation, pairs:
     step = np.where(is_p2p, 0, following.of_group[np.where(is_p2p, 0, group)]) << packet.SEQ_SHIFT
     later = [tags + turn * step for turn in range(1, following.periods + 1)]
     sent = np.flatnonzero(is_p2p)
-    # tags of messages between two NPUs follow no rule, so they come from the receiver's trace
+    # tags of messages between two NPUs follow no rule, so they come from the receiver's trace, or else the sender's
     for pair in np.unique(pairs[sent]).tolist():
         which = sent[pairs[sent] == pair]
         src, dst = int(packet.pair_source(pair)), int(packet.pair_destination(pair))
-        rows = receive_rows(program, dst, src - dst, packet.tag_lane(tags[which]), packet.tag_seq(tags[which]))
-        begin = int(program.trace_ptr[program.trace_of_npu[dst]])
+        npu, other, find = (dst, src, receive_rows) if is_own[dst] else (src, dst, _send_rows)
+        rows = find(program, npu, other - npu, packet.tag_lane(tags[which]), packet.tag_seq(tags[which]))
+        begin = int(program.trace_ptr[program.trace_of_npu[npu]])
         for turn, row_tags in enumerate(later, 1):
-            row = begin + rows + turn * period.steps[dst]
+            row = begin + rows + turn * period.steps[npu]
             row_tags[which] = packet.message_tag(
                 np.int64(packet.P2P), program.node_seq[row].astype(np.int64), program.node_tag[row].astype(np.int64)
             )

@@ -12,6 +12,7 @@ from nadi.pdes.core.declared import DeclaredArray, rows_by, saved_arrays
 from nadi.pdes.core.jit import inline, kernel
 from nadi.pdes.core.rows import Rest, Row, RowsOf, Word, WordKind
 from nadi.pdes.core.rows.network import CongestionState, PairPaths
+from nadi.pdes.nic.control import update_control
 from nadi.pdes.npu.endpoints import ENDS, NOTICED, POSTS, RUNS, STARTS
 from nadi.pdes.reuse_kernels.domains import INSIDE
 
@@ -106,18 +107,22 @@ def write_rows(world, node, low, high, words, at):
 
 @inline
 def write_events(npus, node, moment_ps, words, at):
-    """Write an NPU's own events in their order; return the place behind them in `words`.
+    """Write an NPU's own events in their order, without its timer; return the place behind them in `words`.
 
     npus: NPUs of the LP; node: number of the NPU in the LP; moment_ps: time in ps to which times are relative; words:
     int64[], output; at: index in `words` of the first word to write.
     """
     npu = npus.npu[node]
-    words[at] = npu.heap_size
+    timer = npu.ports + s.LANES  # slot of the retransmission timer
     begin = at + 1
     at = begin
     for i in range(npu.heap_size):
         entry = 2 * (npu.heap + i)
         time, slot = npus.heap[entry] - moment_ps + APPROXIMATE, npus.heap[entry + 1]
+        # Everything is acknowledged, so the timer will find nothing due. What is sent before it expires has deadlines
+        # of its own, to which it is then set: it does not matter when that is.
+        if slot == timer:
+            continue
         place = at
         # insertion sort: the order of entries in a heap depends on its history
         while place > begin and (words[place - 2] > time or (words[place - 2] == time and words[place - 1] > slot)):
@@ -125,6 +130,7 @@ def write_events(npus, node, moment_ps, words, at):
             place -= 2
         words[place], words[place + 1] = time, slot
         at += 2
+    words[begin - 1] = at - begin
     return at
 
 
@@ -237,6 +243,17 @@ def write_state(world_address, moment_ps, slots, low, high, words):
     return at
 
 
+@kernel
+def forget(world_address, moment_ps):
+    """Let congestion control of all queue pairs forget what has no effect any more, at a quiescent moment.
+
+    world_address: address of the directory of the LP's `World`; moment_ps: time in ps of the earliest event of all LPs.
+    """
+    world = s.world_at(world_address)
+    for pair in range(world.net.ctl.queue_pairs):
+        update_control(world.net, world.qps, pair, s.CC_REST, moment_ps, 0, 0, 0)
+
+
 # What the words of a logical process tell at a moment without packets and messages, and how they move forward in time.
 #
 # Both follow from the declarations of words and arrays (pdes.core.rows, pdes.core.state): what a word counts in such a
@@ -319,7 +336,8 @@ def words_at_rest(
         ages_ps = np.minimum(moment_ps - notified_ps, int(net.const.cnp_interval_ps))
         same.append(np.where(notified_ps > 0, ages_ps + APPROXIMATE, 0))
     times = _since(np.concatenate(future), moment_ps, -1), _since(np.concatenate(recent), moment_ps, -forgotten_ps)
-    return np.concatenate([*same, *times])
+    # the bits of floats: among integers they would make all words floats, in which times are the same to 128 ps
+    return np.concatenate([each.view(np.int64) if each.dtype.kind == "f" else each for each in (*same, *times)])
 
 
 def _plain(rows: Any) -> Any:

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from nadi.pdes.construction.layout import (
     Snapshot,
 )
 from nadi.pdes.construction.settings import Settings
-from nadi.pdes.core import AgreedRunError, Int64, Rows, RunError, state as s
+from nadi.pdes.core import AgreedRunError, Int64, Record, Rows, RunError, state as s
 from nadi.pdes.core.algorithms import rehash
 from nadi.pdes.core.declared import grow
 from nadi.pdes.core.jit import Directory, between_guards, compile_for, hook_address, jit_enabled, zeros
@@ -65,6 +65,8 @@ class Mailbox(ABC):
     """The cooperation of a run's processes, each with a Place; defaults for no other process before the run."""
 
     failure: type[RunError] = RunError  # raised for a failure that every process finds
+    size = 1  # number of processes
+    number = 0  # of this process among them
 
     def lps(self, layout: Layout) -> range:
         """Return the LPs of this process, before it starts others itself.
@@ -78,9 +80,21 @@ class Mailbox(ABC):
         """Return the sum of a value over all processes that exist before any is started."""
         return value
 
-    def have_all(self, is_done: bool) -> bool:
-        """Wait until all processes call this during the run, and return whether is_done is true in each."""
-        return is_done
+    def exchange(self, values: Sequence[Any]) -> list[Any]:
+        """Return what each process has for this one; all processes call this during the run.
+
+        Args:
+            values: What this process has for each.
+        """
+        return list(values)
+
+    def of_all(self, value: Any) -> list[Any]:
+        """Return the value of each process; all processes call this during the run.
+
+        Args:
+            value: Value of this process.
+        """
+        return self.exchange([value] * self.size)
 
     def merged(self, own: LpResults) -> tuple[LpResults, LpResults] | None:
         """Return what `everywhere` returns; all processes call this during the run. None: another process gets it.
@@ -167,7 +181,9 @@ class SingleProcess(Mailbox):
 # end of a window; batches of the next window carry it to the other teams; at the end of that window all teams know of
 # it, and every worker leaves the kernel (`pdes.workers.team.SNAPSHOT`) before the window after.
 
-NO_SNAPSHOT, SAVE, SAVE_AND_END = range(3)  # what a process asks for, the strongest last
+# The team's first worker adds LOOK, which nobody asks for, at a quiescent moment that all teams find together.
+
+NO_SNAPSHOT, SAVE, SAVE_AND_END = 0, tm.LOOK + 1, tm.LOOK + 2  # what a process asks for, the strongest last
 
 
 class StoppedError(AgreedRunError):
@@ -249,12 +265,11 @@ class Recurring(Protocol):
 
     counted_hops: int  # packet-hops of these, but those of replayed collectives
     replayed_hops: int  # those of replayed collectives in them
+    watch: Record  # the NPU that is watched (Watch)
+    within: Any  # looks at ends of windows, with packets under way (pdes.reuse.within_messages)
 
     def serve(self) -> None:
-        """Look at a quiescent moment, at which all workers have stopped."""
-
-    def look_within_messages(self) -> None:
-        """Look at the end of a window, at which all workers have stopped, with packets under way."""
+        """Look at a quiescent moment, at which all workers of all processes have stopped; all of these call this."""
 
     def stop_notes(self) -> None:
         """Stop the notes of a period, so that the state of the run is all in its logical processes."""
@@ -286,7 +301,8 @@ class WorkerPool:
         self._nodes_total = nodes_total
         self._by_message = sim.settings.fidelity.hooks.act is not None
         addresses = np.array([lp.address for lp in sim.lps], np.int64)
-        pool = tm.new_pool(len(sim.lps), place.first, place.threads)
+        watch = recurrence.watch if recurrence else None
+        pool = tm.new_pool(len(sim.lps), place.first, place.threads, watch)
         self._context = Directory(tm.WorkerContext(place.team, pool, addresses, place.batches), "workers")
         self._failure: BaseException | None = None
         self._snapshot_points = snapshot_points
@@ -352,8 +368,6 @@ class WorkerPool:
         begun_ns = time.perf_counter_ns()
         own = self.team.workers[worker]
         windows_of_a_pause = WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
-        # the first report comes after one packet-hop, when everything is compiled and loaded: it ends the start-up
-        # phase
         hops, windows = FIRST_PAUSE_HOPS, windows_of_a_pause
         done, last = -1, time.perf_counter()
         while (status := tm.work(self._context.address, worker, hops, windows)) != s.DONE:
@@ -373,10 +387,8 @@ class WorkerPool:
                 begun = time.perf_counter_ns()
                 self._place.exchange()
                 own.waited_ns += time.perf_counter_ns() - begun
-            elif status == tm.QUIESCENT and self._recurrence:
-                self._recurrence.serve()
-            elif status == tm.LOOK and self._recurrence:
-                self._recurrence.look_within_messages()
+            elif status == tm.WITHIN and self._recurrence:
+                self._recurrence.within.serve()
             elif status == tm.PAUSED:
                 now = time.perf_counter()
                 before, done = done, int(self.team.state.hops)
@@ -390,14 +402,16 @@ class WorkerPool:
         own.lasted_ns = time.perf_counter_ns() - begun_ns
 
     def _stop_at_snapshot_point(self, worker: int) -> None:
-        """Wait until this process's workers are at the snapshot point; the first saves, then all continue or end."""
-        assert self._snapshot_points is not None, "nobody else asks for a snapshot point"  # noqa: S101 - for mypy
+        """Wait until this process's workers are there; the first looks or saves, then all continue or end."""
         try:
             # twice: nobody saves before all have stopped, and nobody goes on before all is saved
             self._all_at_snapshot_point.wait()
-            if worker == self._workers[0]:
-                if self._recurrence:
+            if worker == self._workers[0] and self._recurrence:
+                if self.team.state.snapshot_point == tm.LOOK:
+                    self._recurrence.serve()
+                else:
                     self._recurrence.stop_notes()
+            if worker == self._workers[0] and self._snapshot_points and self.team.state.snapshot_point > tm.LOOK:
                 self._snapshot_points.save(self.team, int(self.team.workers[worker].begin_ps))
             self._all_at_snapshot_point.wait()
         except threading.BrokenBarrierError:

@@ -11,7 +11,7 @@ from nadi.pdes.core.jit import call_hook, clock_ns, hook, inline, jit_enabled, l
 from nadi.pdes.core.packet import WORD_BYTES
 from nadi.pdes.core.state import DONE, INF
 from nadi.pdes.workers.batches import BATCH, BATCH_HEADER, MessageBatches, batch_words, pack, unpack
-from nadi.pdes.workers.team import ALL, EXCHANGE, PACKED, RECEIVED, Team, await_all, context_at
+from nadi.pdes.workers.team import ALL, BUSY, EXCHANGE, PACKED, RECEIVED, Team, await_all, context_at
 
 # Exchange of batches between teams by MPI: one message from each team to each other team in every window.
 #
@@ -236,11 +236,12 @@ def send_batches(context_address, worker):
     if status != DONE:
         return status
     # the team's earliest event as far as known: it is final unless LPs have stopped in the middle of the window
-    known, parts = INF, np.int64(0)
+    known, parts, signs = INF, np.int64(0), np.int64(0)
     for number_of_other in range(team.workers.shape[0]):
         other = team.workers[number_of_other]
         known = min(known, other.known_ps)
         parts += other.parts
+        signs |= other.signs
     exact = np.int64(parts == 0)
     for place in range(batches.answers.shape[0]):
         header = batches.headers[batches.outgoing[batches.answers[place]] // BATCH_HEADER]
@@ -251,6 +252,7 @@ def send_batches(context_address, worker):
         header.rows_left = state.rows_left
         header.begin_ps = state.begin_ps
         header.snapshot_point = state.said_snapshot_point
+        header.signs = signs
     begun = clock_ns()
     if worker == 0:
         state.said_ps = known
@@ -328,8 +330,11 @@ def agree(context_address, window_number):
         exact &= header.exact
         # the strongest request of any team, which all know from this window on, so that they stop before the same one
         state.snapshot_point = max(state.snapshot_point, header.snapshot_point)
+        state.signs |= header.signs
         state.all_hops += header.hops
         state.all_rows_left += header.rows_left
+    if exact == 0:
+        state.signs |= BUSY  # for all teams: the signs of some are not those after the window
     end = worker_row.begin_ps + state.window_ps
     if exact == 1:
         state.soonest_ps = min(state.soonest_ps, soonest)

@@ -40,6 +40,7 @@ PR_SET_PDEATHSIG = 1  # option of prctl(2), linux/prctl.h
 REPORT_TIMEOUT_S = 2.0  # time within which a failed process must report its error
 END_TIMEOUT_S = 2.0  # time within which a stopped process must end
 POLL_INTERVAL_S = 1e-4  # time between two checks whether all have built their worlds
+ANSWER_INTERVAL_S = 0.1  # time between two checks whether the first process still lives
 BUILT, DONE = 1, 2  # progress of a process
 
 
@@ -108,8 +109,7 @@ class Processes(Mailbox):
     """This process and others that it forks, one worker each, at most as many as LPs."""
 
     def __init__(self, workers: int) -> None:
-        self._workers = workers
-        self._calls = 0  # of `have_all`
+        self.size = workers
         self._pipe: connection.Connection | None = None  # to the first process; None = this is the first
 
     def everywhere(
@@ -119,14 +119,13 @@ class Processes(Mailbox):
         work: Share,
     ) -> tuple[LpResults, LpResults]:
         """Fork the others (layout, threads), do this process's share of `work`, and return all results and its own."""
-        workers = self._workers
+        workers = self.size
         parts = [layout.part(number) for number in range(layout.lps)]
-        words = sum(map(segment_words, (team_words(workers), workers, 2 * workers)))
+        words = sum(map(segment_words, (team_words(workers), workers)))
         words += sum(segment_words(int(part.outbox_at()[-1])) for part in parts)
         memory = Segment(np.frombuffer(mmap.mmap(-1, WORD_BYTES * words), np.int64))
         self._team = team = team_in(memory.take(team_words(workers)))
         self._status = status = memory.take(workers)
-        self._answers = memory.take(2 * workers).reshape(2, workers)  # of `have_all`, of two calls in turn
         found_team(team, layout.grid_ps, layout.lookahead_ps, pool_size=1)
         post = Outboxes(parts, memory.take)
         parent = os.getpid()
@@ -134,7 +133,7 @@ class Processes(Mailbox):
         def place(worker: int) -> ProcessPlace:
             """Return the place of a worker of the team by its number: one process, with its share of the LPs."""
             own = [parts[number] for number in layout.share(workers, worker)]
-            self._worker = worker
+            self.number = worker
             return ProcessPlace(own, post, team, no_batches(own), worker)
 
         def child(pipe: connection.Connection, worker: int) -> None:
@@ -189,29 +188,29 @@ class Processes(Mailbox):
         total = self._merged_here(own)
         return total, total
 
-    def have_all(self, is_done: bool) -> bool:
-        """As Mailbox.have_all.
+    def exchange(self, values: Sequence[Any]) -> list[Any]:
+        """As Mailbox.exchange: through the first process.
 
         Args:
-            is_done: Whether this process has done its part.
+            values: What this process has for each.
         """
-        # An answer is the number of the call, with the lowest bit 1 after False. The answers of a call stay until the
-        # next but one, which begins when all have read them.
-        self._calls += 1
-        answers = self._answers[self._calls & 1]
-        # alone in its word, which no other process writes: no lock is needed
-        answers[self._worker] = 2 * self._calls + (not is_done)
-        while (answers >> 1 < self._calls).any():
-            if self._team.state.abort == 1:
-                raise AbortedError
-            time.sleep(POLL_INTERVAL_S)
-        return not (answers & 1).any()
+        if self._pipe is not None:
+            self._pipe.send(list(values))
+            while not self._pipe.poll(ANSWER_INTERVAL_S):
+                if self._team.state.abort == 1:
+                    raise AbortedError
+            return list(self._pipe.recv())
+        rows = [list(values), *(_received(process, pipe) for process, pipe in self._others.started)]
+        columns = list(zip(*rows, strict=True))
+        for (_, pipe), column in zip(self._others.started, columns[1:], strict=True):
+            pipe.send(column)
+        return list(columns[0])
 
     @contextlib.contextmanager
     def windows(self) -> Iterator[None]:
         """Let all begin when the last has built its worlds."""
         # a worker that began early would wait in its kernel with a busy core, beside others that still build
-        self._status[self._worker] = BUILT
+        self._status[self.number] = BUILT
         while (self._status < BUILT).any():
             if self._team.state.abort == 1:
                 raise AbortedError
@@ -219,8 +218,8 @@ class Processes(Mailbox):
         yield
 
 
-def _received(process: BaseProcess, pipe: connection.Connection) -> LpResults:
-    """Return the outcome that a process sends through its pipe, or raise the error that it raised."""
+def _received(process: BaseProcess, pipe: connection.Connection) -> Any:
+    """Return what a process sends through its pipe, or raise the error that it raised."""
     try:
         outcome = pipe.recv()
     except (EOFError, OSError):
@@ -263,6 +262,7 @@ class Ranks(Mailbox):
 
     def __init__(self, communicator: Any, team_ranks: int = 0) -> None:
         self._communicator = communicator
+        self.size, self.number = communicator.Get_size(), communicator.Get_rank()
         self._team_ranks = team_ranks if jit_enabled() else 1  # plain Python has no atomic addition
 
     def lps(self, layout: Layout) -> range:
@@ -271,7 +271,7 @@ class Ranks(Mailbox):
         Args:
             layout: Division of the fabric among LPs (`Layout`).
         """
-        return layout.share(self._communicator.Get_size(), self._communicator.Get_rank())
+        return layout.share(self.size, self.number)
 
     def sum(self, value: int) -> int:
         """Return the sum over all ranks.
@@ -281,13 +281,21 @@ class Ranks(Mailbox):
         """
         return int(self._communicator.allreduce(value))
 
-    def have_all(self, is_done: bool) -> bool:
-        """As Mailbox.have_all.
+    def exchange(self, values: Sequence[Any]) -> list[Any]:
+        """As Mailbox.exchange.
 
         Args:
-            is_done: Whether this rank has done its part.
+            values: What this rank has for each.
         """
-        return all(self._communicator.allgather(is_done))
+        return list(self._communicator.alltoall(values))
+
+    def of_all(self, value: Any) -> list[Any]:
+        """As Mailbox.of_all.
+
+        Args:
+            value: Value of this rank.
+        """
+        return list(self._communicator.allgather(value))
 
     def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[LpResults, LpResults]:
         """Let every rank do its work; all ranks call this. As Mailbox.everywhere.
@@ -297,10 +305,9 @@ class Ranks(Mailbox):
             threads: Maximum number of workers of a rank.
             work: Function of a process's ProcessPlace that returns its LpResults.
         """
-        size = self._communicator.Get_size()
         # the same number on each rank, as teams have one size
         # found by each rank for itself, from the layout alone
-        threads = min([threads, *(len(layout.share(size, rank)) for rank in range(size))])
+        threads = min([threads, *(len(layout.share(self.size, rank)) for rank in range(self.size))])
         team = _Team(layout, self._communicator, threads, self._team_ranks)
         try:
             own = work(team.place)
@@ -339,7 +346,7 @@ class Ranks(Mailbox):
             raise RunError("another rank failed and did not end this one") from None
         except Exception as error:
             text = str(error) if isinstance(error, RunError) else defect_text(error)
-            raise RunError(f"rank {self._communicator.Get_rank()}: {text}") from error
+            raise RunError(f"rank {self.number}: {text}") from error
 
 
 def partners_of(ranks_of_team: Sequence[Sequence[int]], here: int, rank_in_team: int) -> dict[int, int]:

@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from nadi.pdes.core import Record
 from nadi.pdes.core.jit import (
     aligned,
     call_hook,
@@ -22,11 +23,12 @@ from nadi.pdes.core.jit import (
     kernel,
     load_acquire,
     reader,
+    row_of,
     store_release,
     yield_core,
     zeros,
 )
-from nadi.pdes.core.rows.run import LpTurn, TeamState, Worker
+from nadi.pdes.core.rows.run import LpTurn, TeamState, Watch, Worker
 from nadi.pdes.core.state import DONE, INF, SENT, Int64, world_at
 from nadi.pdes.reuse_kernels.quiescent import has_no_packets
 from nadi.pdes.window import window
@@ -37,8 +39,12 @@ ABORT, PUBLISHED = TeamState.place("abort"), TeamState.place("published")
 ARRIVED, PACKED = (TeamState.words + Worker.place(name) for name in ("arrived", "packed"))
 TAKEN = LpTurn.place("taken")  # words with atomic access, of a team and of a pool; ARRIVED, PACKED: of the first worker
 
-PAUSED, EXCHANGE, ABORTED, WAITING, SNAPSHOT, QUIESCENT, LOOK = range(SENT + 1, SENT + 8)
-NO_MARK = -1  # word `mark` of a team that does not stop at quiescent moments
+PAUSED, EXCHANGE, ABORTED, WAITING, SNAPSHOT, WITHIN = range(SENT + 1, SENT + 7)
+NO_MARK = -1  # word `mark` of a process that asks for no quiescent moments
+LOOK = 1  # snapshot point at a quiescent moment after a mark; it gives way to those of pdes.workers
+# Signs of LPs after a window. All workers stop where they have AT_MARK alone together: no packet is under way anywhere,
+# not between processes either, as an LP that has sent one in the window is busy.
+BUSY, AT_MARK = 1, 2
 # stages of a worker in a window: events that other teams wait for, sending, the other events, receiving, the end
 FIRST, SENDING, SECOND, RECEIVING, RECEIVED, ALL = range(6)
 
@@ -60,6 +66,7 @@ class PoolLists(NamedTuple):
     orders: Int64  # [2 x LPs] LPs in the order in which they are taken
     costs: Int64  # [LPs] packet-hops in the last window
     rest: Int64  # [LPs] next LP that its worker has done in part, -1 none
+    watch: Annotated[np.record, Watch]
 
 
 class WorkerContext(NamedTuple):
@@ -104,18 +111,21 @@ def found_team(team: Team, cell_ps: int, window_ps: int, *, pool_size: int) -> N
     team.workers.lp = team.workers.rest = -1
     # workers of a process are consecutive: of 6 workers with pool_size 3, workers 0 and 3 lead
     team.workers.leads[::pool_size] = 1
-    team.state.mark = NO_MARK
     team.state.look_hops = INF
 
 
-def new_pool(lps: int, first: int = 0, threads: int = 1) -> PoolLists:
-    """Return the lists of a pool of `threads` workers, from number `first` of the team on, for `lps` LPs."""
+def new_pool(lps: int, first: int = 0, threads: int = 1, watch: Record | None = None) -> PoolLists:
+    """Return the lists of a pool of `threads` workers, from number `first` of the team on, for `lps` LPs.
+
+    watch: the NPU that is watched (`Watch`); None = nobody looks at quiescent moments.
+    """
+    watch = row_of(Watch, mark=NO_MARK) if watch is None else watch
     words = zeros(2 * max(lps, 1) * LpTurn.words)  # rows without LPs, too: NumPy refuses a view without items
     turns = words.view(LpTurn.dtype).view(np.recarray)
     lp = np.arange(lps)
     # LPs are dealt out in blocks at first; from the second window on each worker prefers what it did last
     workers = first + lp * threads // max(lps, 1)
-    return PoolLists(turns, words, aligned(workers), aligned(np.tile(lp, 2)), zeros(lps), full(lps, -1))
+    return PoolLists(turns, words, aligned(workers), aligned(np.tile(lp, 2)), zeros(lps), full(lps, -1), watch)
 
 
 @inline
@@ -214,13 +224,15 @@ def settle(context_address, worker_row, window_number):
         status = await_all(team, ARRIVED, worker_row, window_number)
         if status != DONE:
             return status
-        soonest, hops, left = INF, np.int64(0), np.int64(0)
+        soonest, hops, left, signs = INF, np.int64(0), np.int64(0), np.int64(0)
         for worker in range(team.workers.shape[0]):
             other = team.workers[worker]
             soonest = min(soonest, other.soonest_ps)
             hops += other.hops
             left += other.rows_left
+            signs |= other.signs
         state.soonest_ps = soonest
+        state.signs = signs
         state.all_hops = state.hops = hops
         state.all_rows_left = state.rows_left = left
         state.snapshot_point = state.said_snapshot_point
@@ -232,23 +244,18 @@ def settle(context_address, worker_row, window_number):
 
 
 @inline
-def is_at_mark(context):
-    """Return whether the watched NPU has no more rows left than its mark, and no packet is under way in any LP.
+def signs_of(context, lp):
+    """Return the signs of an LP after a window.
 
-    context: memory that the workers of the process share.
+    context: memory that the workers of the process share; lp: index of the LP in the process.
     """
-    # all LPs are in this process wherever a mark is set (pdes.reuse.recurrence.may_recur), so they may be read here
-    state = context.team.state
-    watched = world_at(context.addresses[state.watched_lp])
-    if watched.npus.npu[state.watched_npu].rows_left > state.mark or state.soonest_ps >= INF:
-        return False
-    # the same moment has been looked at
-    if state.soonest_ps == state.looked_ps:
-        return False
-    quiescent = True
-    for lp in range(context.addresses.shape[0]):
-        quiescent = quiescent and has_no_packets(world_at(context.addresses[lp]))
-    return quiescent
+    watch = context.pool.watch
+    if watch.mark == NO_MARK:
+        return BUSY
+    world = world_at(context.addresses[lp])
+    if not has_no_packets(world):
+        return BUSY
+    return AT_MARK if lp == watch.lp and world.npus.npu[watch.npu].rows_left <= watch.mark else 0
 
 
 @inline
@@ -265,6 +272,7 @@ def do_window(context, worker_row, lp):
     if status == DONE:
         # by worker, not by LP: `settle` then reads one word per worker
         worker_row.soonest_ps = min(worker_row.soonest_ps, soonest)
+        worker_row.signs |= signs_of(context, lp)
         context.pool.costs[lp] = cost
         worker_row.lp = -1
     return status, soonest
@@ -358,10 +366,9 @@ def work(context_address, worker, max_hops, max_windows):
     # Returns DONE: no event is left. FULL, FAILED: see pdes.window, for the current LP. ABORTED: another worker failed.
     # WAITING: others take long. EXCHANGE, to the first worker of a process: batches must be exchanged, or, if its work
     # is done, all teams must agree on the next event. SNAPSHOT, to all workers before the same window: the snapshot
-    # point that a process has asked for (pdes/workers/__init__.py). PAUSED, to the first of all: the team has
-    # done `max_hops` packet- hops or `max_windows` windows in all. QUIESCENT, to the first of all: no packet is under
-    # way after a mark of the watched NPU. LOOK, likewise: a window has ended, after `look_hops`. Call again to
-    # continue.
+    # point that a process has asked for (pdes/workers/__init__.py), or LOOK: no packet is under way after a mark of
+    # the watched NPU. PAUSED, to the first of all: the team has done `max_hops` packet-hops or `max_windows` windows in
+    # all. WITHIN, likewise: a window has ended, after `look_hops`. Call again to continue.
     team = context_at(context_address).team
     worker_row = team.workers[worker]
     while True:
@@ -375,10 +382,10 @@ def work(context_address, worker, max_hops, max_windows):
             if status != DONE:
                 return status
             state = team.state
-            if state.mark != NO_MARK and is_at_mark(context_at(context_address)):
-                return QUIESCENT
             if state.hops >= state.look_hops and state.soonest_ps < INF:
-                return LOOK
+                return WITHIN
+            if state.signs == AT_MARK and state.soonest_ps < INF:
+                state.snapshot_point = max(state.snapshot_point, LOOK)
             # the next window begins at the grid's last line before the earliest event
             # idle time is skipped: after 5 us without an event, the next window begins where something happens
             state.begin_ps = INF if state.soonest_ps >= INF else state.soonest_ps // state.cell_ps * state.cell_ps
@@ -393,7 +400,7 @@ def work(context_address, worker, max_hops, max_windows):
         worker_row.begin_ps = team.state.begin_ps
         worker_row.window = number + 1
         worker_row.soonest_ps = worker_row.known_ps = INF
-        worker_row.parts = 0
+        worker_row.parts = worker_row.signs = 0
         worker_row.stage = FIRST
         if team.state.snapshot_point != 0:
             return SNAPSHOT

@@ -84,6 +84,7 @@ VALUES = {
     "network.grade_thresholds": ["4KiB", "8KiB", "64KiB"],
     "network.entropy": "oblivious",
     "network.routing": "valiant",
+    "network.routing_delay": "1us",
     "network.delivery": "rud",
     "network.ack_every": "9KiB",
     "network.sleek": True,

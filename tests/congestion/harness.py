@@ -168,8 +168,38 @@ def story(name, seed):
     return [int(word) for word in pair.words[Q]]
 
 
+def bursts(name, seed, *, rests=True, **overrides):
+    """Return pace and window after each event of bursts of traffic; rests: the pair is told when all is quiet."""
+    rng = random.Random(seed)  # noqa: S311
+    pair, found = Pair(name, overrides), []
+    now, sent_bytes = 1000, 0
+    pair.tell(s.CC_START, now)
+    for _ in range(100):
+        now += rng.randrange(rng.choice([US, 100 * US, 100 * US, 5000 * US, 10**6 * US]))
+        if rests:
+            pair.tell(s.CC_REST, now)
+        now, begin = now + rng.randrange(1000, rng.choice([2000, 100 * US, 100 * US, 10**6 * US])), now
+        busy, is_congested = rng.choice([0.1, 1.0]), rng.random() < 0.4
+        for left in reversed(range(rng.randrange(1, 20))):
+            elapsed = rng.randrange(700, rng.choice([US, 20 * US]))
+            now += elapsed
+            sent_bytes += int(busy * elapsed / LINE_PSB)
+            pair.next = pair.sent_max = pair.next + rng.randrange(1, 60)
+            pair.tell(s.CC_SENT, now, rng.randrange(82, 9000), pair.next)
+            found.append((pair.psb, pair.window))
+            if is_congested and rng.random() < 0.3:
+                pair.tell(*rng.choice([(s.CC_CNP, now), (s.CC_LOSS, now, s.LOSS_NAK)]))
+                found.append((pair.psb, pair.window))
+            pair.carry([(now - 700, 0, sent_bytes, rng.choice([0, 400_000]) * is_congested)])
+            acked = rng.randrange(1, pair.next - pair.una + 1) if left else pair.next - pair.una
+            pair.una += acked
+            pair.tell(s.CC_ACK, now, acked, int(is_congested), rng.randrange(1, now - begin))
+            found.append((pair.psb, pair.window))
+    return found
+
+
 def stories(name):
-    return repr([story(name, seed) for seed in range(4)])
+    return repr([story(name, seed) for seed in range(4)] + bursts(name, 4))
 
 
 if __name__ == "__main__":

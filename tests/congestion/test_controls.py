@@ -9,11 +9,12 @@ import pytest
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.pdes import RunError, build_world, run
-from nadi.pdes.core.state import INF
+from nadi.pdes.core.state import CC_REST, INF
 from nadi.pdes.nic import congestion
+from nadi.pdes.nic.congestion.dcqcn import DcqcnState
 from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build
-from tests.congestion.harness import US, Sender, defaults, stories
+from tests.congestion.harness import US, Sender, bursts, defaults, stories
 from tests.pdes.cases import Traces
 from tests.plain_python import plain_python
 from tests.refusals import refused
@@ -25,6 +26,32 @@ ALL = [(name, own, parameter) for name in congestion.names() for own, parameter 
 @pytest.mark.parametrize("name", CONTROLS)
 def test_compiled_code_and_plain_python_agree_to_the_bit(name):
     assert stories(name) == plain_python("-m", "tests.congestion.harness", name)
+
+
+FORGETTING = [("dcqcn", {}), ("dcqcn", {"byte_counter_bytes": 3000}), ("dcqcn", {"g": 0.5, "rp_timer_ps": US})]
+FORGETTING += [("hpcc", {}), ("hpcc", {"max_stage": 1}), ("swift", {}), ("swift", {"base_target_ps": US})]
+
+
+@pytest.mark.parametrize(("name", "overrides"), FORGETTING)
+def test_what_a_queue_pair_forgets_at_rest_has_no_effect(name, overrides):
+    """Pace and window of later messages are the same to the bit, and what is forgotten makes states equal."""
+    assert congestion.control(name).forgets
+    for seed in range(20):
+        found = bursts(name, seed, rests=True, **overrides)
+        assert found == bursts(name, seed, rests=False, **overrides)
+        assert len(set(found)) > 3
+
+
+def test_old_congestion_leaves_alpha_alone():
+    """100 ms after the last cut a queue pair of DCQCN has the words of a fresh one, but for alpha and that cut."""
+    sender = Sender("dcqcn", gbps=400)
+    fresh = {name: sender.row[name] for name in DcqcnState.declared}
+    sender.cnp(US)
+    sender.cnp(2 * US)
+    sender.tell(CC_REST, 10**5 * US)
+    differ = {name for name in fresh if sender.row[name] != fresh[name]}
+    assert differ == {"alpha", "cut_at_ps"}
+    assert sender.row.alpha == 0
 
 
 @pytest.mark.parametrize("name", ["dcqcn", "dctcp", "timely"])

@@ -607,6 +607,8 @@ def runs():
         "strict classes": partial(switched, p2p_class=1, queue_samples=64, logged_pauses=50),
         "weighted classes": partial(switched, switch={"class_weights": (1, 3)}, p2p_class=1),
         **{f"detours, {rule}": partial(detoured, rule) for rule in detours.names() if rule != "source"},
+        "detours, queues of lanes": partial(detoured, "ugal-l-vch", credits=RISING),
+        "detours, chosen early": partial(detoured, "ugal-l-again", routing_delay_ps=300_000),
         "detours, trimmed": partial(detoured, "valiant", switch=DROPPING | {"trimming": True}),
         "detours, classes that rise": partial(
             detoured, "valiant", switch={"pfc_rising_classes": 3, "buffer_bytes": 400_000, "pfc_alpha": 0.03}

@@ -17,7 +17,7 @@ from nadi.topologies import build
 from nadi.topologies.routing import route
 from tests.budgets import bounded
 from tests.fabric.cases import largest_headrooms
-from tests.fabric.scenarios import buffer_of, messages, program
+from tests.fabric.scenarios import HEADER, buffer_of, messages, program
 
 SPEC = "dragonfly:p=2,a=4,h=2,rate=100Gbps,switch_latency=100ns"  # 9 groups of 8 NPUs and 8 global cables
 GROUPS = 9
@@ -65,7 +65,13 @@ def test_adversarial_traffic_saturates_as_in_closed_form(rule, saturation):
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("rule", "saturation", "lanes"),
-    [("minimal", 1 / 32, 0), ("valiant", 1 / 2, 0), ("ugal-g", 1 / 2, 0), ("par", 1 / 2, 4)],
+    [
+        ("minimal", 1 / 32, 0),
+        ("valiant", 1 / 2, 0),
+        ("ugal-g", 1 / 2, 0),
+        ("par", 1 / 2, 4),
+        ("ugal-l-vch", 1 / 2, 4),
+    ],
 )
 def test_the_same_with_33_groups_of_32(rule, saturation, lanes):
     """Saturation of p = 4, a = 8, h = 4; all acknowledgements of a group cross one link, so they have one byte here."""
@@ -76,7 +82,7 @@ def test_the_same_with_33_groups_of_32(rule, saturation, lanes):
     assert mean_share(graph, above) == pytest.approx(saturation, rel=0.03)
 
 
-@pytest.mark.parametrize("rule", ["ugal-l", "par"])
+@pytest.mark.parametrize("rule", ["ugal-l", "ugal-l-vch", "par"])
 def test_with_credits_full_buffers_tell_the_source_of_full_links(rule):
     # Where the switches of a group hold what the link to the next group does not take, the queues of its other switches
     # grow, too, and these send the rest on detours: as with global knowledge up to 1/2 (Kim et al., figure 8), and here
@@ -134,12 +140,33 @@ def test_any_division_of_the_fabric_gives_the_same_answer(rule, spec, switch):
     # without pauses, which would wait for each other in a circle here (tests/topologies/test_deadlock.py)
     lossy = {"switch": buffer_of(graph, 80_000, pfc=False, trimming=True), "rto_ps": 10**9, "max_retries": 1000}
     with_credits = {"credits": CreditSwitch(virtual_lanes=5, lane_buffer_bytes=9000)}
-    settings = {"output queues": {}, "shared buffers": lossy, "credits": with_credits}[switch]
+    early = {"routing_delay_ps": 400_000}
+    settings = {"output queues": early, "shared buffers": lossy | early, "credits": with_credits}[switch]
     whole = results(graph, sent, rule, **settings)
     owner = np.arange(graph.nodes) * 7 % 3
     divided = results(graph, sent, rule, owner=owner, threads=2, **settings)
     assert divided.digest == whole.digest
     assert divided.links["tx_bytes"].tolist() == whole.links["tx_bytes"].tolist()
+
+
+@pytest.mark.parametrize("switch", ["output queues", "shared buffers"])
+@pytest.mark.parametrize("rule", [name for name in LOCAL_RULES if detours.detours(name).reads_queues])
+def test_a_choice_does_not_see_what_came_within_the_routing_delay(rule, switch):
+    # Both NPUs of a switch send at full rate to the next group. A packet sees the queue as it was ten packets earlier.
+    graph = build(SPEC)
+    sender, receiver = np.array([0, 1]), np.array([8, 9])
+    own = {"switch": buffer_of(graph, 4_000_000, pfc=False)} if switch == "shared buffers" else {}
+    ten_packets_ps = 10 * (4096 + HEADER) * 80
+
+    def detoured_packets(packets, delay_ps):
+        sent = messages(sender, receiver, packets * 4096)
+        found = results(graph, sent, rule, routing_delay_ps=delay_ps, ack_bytes=1, **own)
+        data, acks = (found.counters[name] for name in ("data_packets", "ack_packets"))
+        return found.links["tx_packets"][between_groups(graph)].sum() - data - acks
+
+    assert detoured_packets(10, 0) > 0
+    assert detoured_packets(10, ten_packets_ps) == 0
+    assert detoured_packets(20, ten_packets_ps) > 0
 
 
 LOSSLESS = [

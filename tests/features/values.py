@@ -97,6 +97,7 @@ _VALUES = {
         "oversubscription": [4.0],
         "load_balancing": [name for name in balancing.names() if name != "ecmp"],
         "routing": [name for name in wire.detours.names() if name != "minimal"],
+        "routing_delay": ["500ns"],
         "flowlet_gap": ["5us"],
         "grade_thresholds": [["4KiB", "8KiB", "64KiB"]],
         "entropy": [name for name in wire.entropy.names() if name != "fixed"],

@@ -193,6 +193,7 @@ def detoured():
     cable = (int(between[-2]), int(between[-1]))
     chosen = settings(
         routing=detours.detours("ugal-l-again"),
+        routing_delay_ps=300_000,
         credits=CreditSwitch(virtual_lanes=5, lane_buffer_bytes=2500),
         faults=faults_of(graph, [LinkFault(cable, 2_000_000, 9_000_000, down=True)], detection_ps=500_000),
         selective_repeat=True,

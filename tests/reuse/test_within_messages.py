@@ -107,7 +107,7 @@ def test_messages_to_one_receiver():
 @pytest.mark.parametrize("tick_ps", [0, 1_000_000])
 @pytest.mark.parametrize("is_nccl", [False, True])
 def test_rails_between_hosts_with_nvlinks(tick_ps, is_nccl):
-    """While a rail exchanges, collectives inside a host are replayed, or send packets in short cells; NCCL's have shares."""
+    """While a rail exchanges, collectives inside a host are replayed, or send packets in short cells."""
     traces = Traces(16)
     traces.collective(test_replay.GROUPS["rail"], 0, 64 * MIB, group="rail")
     for micros in (50, 300, 20):

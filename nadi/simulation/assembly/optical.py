@@ -13,14 +13,15 @@ from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.inputs.units import format_time
 from nadi.pdes import parallel
+from nadi.pdes.wire import detours
 from nadi.simulation.assembly import NodeNames, takes_fault
 from nadi.topologies import SWITCH, Graph
 from nadi.topologies.endpoints import with_cables
 
 FOREVER = 1 << 62  # time in picoseconds after the end of any run
 PS_PER_BYTE_AT_1_BPS = 8 * 10**12
-# rules of [network] that read the time until which a port is busy, which no NPU knows where packets wait for a phase
-LOOK_AHEAD = frozenset({"adaptive", "grades", "ugal-l", "par", "ugal-l-again"})
+# rules of load balancing that read until when a port is busy, which no NPU knows where packets wait for a phase
+LOOK_AHEAD = frozenset({"adaptive", "grades"})
 Windows = tuple[tuple[int, int], ...]
 
 
@@ -282,7 +283,9 @@ def check_supported(
             '[network] queue_limit: found beside [[optical]] in_flight = "hold"; expected unlimited, as output queues '
             'count packets by the time that they wait, or switch = "shared-buffer"'
         )
-    looks_ahead = next((rule for rule in (*network.balancings, network.routing) if rule in LOOK_AHEAD), None)
+    looks_ahead = next((rule for rule in network.balancings if rule in LOOK_AHEAD), None)
+    if detours.known(network.routing).reads_queues:
+        looks_ahead = network.routing
     if looks_ahead and any(section.phases and section.in_flight == "hold" for section in sections):
         raise ConfigError(
             f'[[optical]] phases: found beside in_flight = "hold" and "{looks_ahead}", which looks at how long a port '

@@ -98,7 +98,7 @@ class Gate(
     longest_bytes = word("bytes", "maximum of waiting_bytes", bits=32)
     headroom_bytes = word("bytes", "headroom of each class", bits=32)
     # a port has up to 2^31 bytes, the largest buffer
-    queued_bytes = word("bytes", "bytes that wait, by data class", many=8, bits=32)
+    queued_bytes = word("bytes", "bytes that wait, by data class or lane", many=8, bits=32)
     queues = word("packed_local", "first record | place behind the last << 32", many=11)
     place = word("count", "index in the node's list of ports with packets that wait", bits=32)
     trimmed_turn = word(
@@ -160,6 +160,14 @@ class MarkDraws(Row, words=2):
     # a count that begins anew, and not that of packets: the same queues later, or elsewhere, then mark alike
     last_draw_ps = word("time", "time of the last draw")
     draws = word("count", "draws since the last pause without any (Constants.tie_pause_ps)")
+
+
+class QueueLog(Row, words=128):
+    """What a port had to send behind each of its last packets, where choices are made before queues are joined."""
+
+    newest = word("count", "place of the last packet below")
+    joined_ps = word("time", "time at which a packet joined the queue", many=63)
+    work_ps = word("duration", "time that the port then needed for all that it had to send", many=63)
 
 
 class NodeCounts(Row, words=8):

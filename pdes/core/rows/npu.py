@@ -19,7 +19,7 @@ class Npu(
     ports = word("count", "number of its ports", is_built=True)
     number = word("npu", "number in the whole fabric", is_built=True)
     last_receiver = word("receiver", "receiving queue pair of its last data packet", begins=-1)
-    rto_at_ps = word("time", "its retransmission event in the heap, INF none", begins=INF, rest="future")
+    rto_at_ps = word("time", "its retransmission event in the heap, INF none", begins=INF)
     last_instance = word("instance", "instance that got its last message of a collective, -1 none", begins=-1)
     agenda_head = word(
         "lane", "first of its instances' future actions, -1 none (pdes/npu/agenda.py)", begins=-1, rest="begins"

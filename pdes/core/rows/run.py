@@ -159,6 +159,7 @@ class Constants(
     ack_every_bytes = word("bytes", "bytes after which a receiver acknowledges data; 0: it acknowledges each packet")
     sleek = word("flag", "losses are inferred from the number of packets out of order (SLEEK)")
     flowlet_gap_ps = word("duration", "gap between packets after which a flow may take another link")
+    routing_delay_ps = word("duration", "time from a switch's choice of a detour until the packet joins a queue")
     grade_bytes = word("bytes", "thresholds of grades, ascending", many=3)
     epochs = word("count", "number of sets of routing tables")
     circuits_period_ps = word("duration", "period of the windows of circuits, 0: they happen once")
@@ -297,6 +298,7 @@ class BatchHeader(Row, words=8):
     rows_left = word("count", "trace rows of the team not finished before this window, minus all of them")
     begin_ps = word("time", "begin of this window, from which records count arrivals")
     snapshot_point = word("code", "what the team asks of all after this window (pdes/workers/__init__.py)")
+    signs = word("flags", "whether the team's LPs may be at a moment to look at (pdes/workers/team.py)")
 
 
 class BatchShape(Row, words=8):
@@ -376,14 +378,11 @@ class TeamState(
     all_hops = word("count", "packet-hops of all teams")
     all_rows_left = word("count", "trace rows that no team has finished, minus all of them")
     said_snapshot_point = word("code", "`snapshot_point` as written to batches")
-    mark = word("count", "trace rows left of the watched NPU from which the team stops at a quiescent moment, -1 never")
-    looked_ps = word("time", "earliest event of all at the quiescent moment at which the team stopped last")
-    watched_lp = word("place", "LP of the watched NPU, as its index in the process")
-    watched_npu = word("node", "the watched NPU")
+    signs = word("flags", "those of its workers, and of all teams once they have exchanged theirs")
     look_hops = word("count", "packet-hops of the team from which it stops at the end of a window, INF never")
 
 
-class Worker(Row, words=16):
+class Worker(Row, words=32):
     """State of one worker of a team, which only that worker writes; others read its first cache line."""
 
     # `window` and `stage` say where a worker continues when it has left the kernel in the middle of a window
@@ -394,6 +393,7 @@ class Worker(Row, words=16):
     rows_left = word("count", "trace rows that it has finished, negative")
     known_ps = word("time", "earliest event of its LPs, as far as it knew when `packed` was written")
     parts = word("count", "LPs that it had done in part at that time")
+    signs = word("flags", "of the LPs that it has done in this window (pdes/workers/team.py)")
     stage = word("code", "stage within the window (pdes/workers/team.py)")
     lp = word("place", "current LP, as its index in the process, -1 none")
     rest = word("place", "LP done in part, -1 none; `rest` of its pool holds the next")
@@ -403,6 +403,14 @@ class Worker(Row, words=16):
     events = word("count", "events of the LPs that it has done")
     waited_ns = word("count", "nanoseconds of waiting for other workers and for batches of other teams")
     lasted_ns = word("count", "nanoseconds from its start to its end")
+
+
+class Watch(Row, words=8):
+    """The NPU of a process that is watched for moments at which the state of a run may recur."""
+
+    mark = word("count", "trace rows that it has left from which all look at the next quiescent moment, -1 never")
+    lp = word("place", "its LP, as its index in the process, -1 = it is in another process")
+    npu = word("node", "the NPU")
 
 
 class LpTurn(Row, words=16):

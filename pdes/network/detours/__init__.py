@@ -1,13 +1,15 @@
 """Routing that is not minimal: packets that go to their destination by way of another group. One file per rule.
 
 `inputs.plug_ins` finds the files. A file holds TITLE and a hook `route(world_address, node, record, now_ps)` that
-returns the cell (port set) of a switch for a packet in a record, and keeps the packet's state in its word 2; and
-CHANGES, how often switches of the source's group behind the first one may change its path, where they raise the
-packet's virtual lane (topologies/deadlock.py); 0 if not given. What rules share is in `state.py`. A rule may only use
-the switch's own state and past, and what the packet carries, so that its choices are the same on any partition; one
-that reads other switches has a hook `publish(world_address)`, called at the begin of each cell, and its runs have one
-part and reuse nothing, since cells are no part of what is simulated. With BY_SOURCE = True a rule takes paths that are
-listed, and leaves word 2 alone. Minimal routing, the default, is in pdes/network/routing.py.
+returns the cell (port set) of a switch for a packet in a record, and keeps the packet's state in its word 2. It may
+hold CHANGES, how often switches of the source's group behind the first one may change its path, where they raise the
+packet's virtual lane (topologies/deadlock.py), 0 if not given; RAISES_DETOURS, whether the first switch raises the lane
+of packets that it sends on a detour; and READS_QUEUES, whether it compares the work of the switch's ports. What
+rules share is in `state.py`. A rule may only use the switch's own state and past, and what the packet carries, so that
+its choices are the same on any partition; one that reads other switches has a hook `publish(world_address)`, called at
+the begin of each cell, and its runs have one part and reuse nothing, since cells are no part of what is simulated. With
+BY_SOURCE = True a rule takes paths that are listed, and leaves word 2 alone. Minimal routing, the default, is in
+pdes/network/routing.py.
 """
 
 from collections.abc import Callable
@@ -26,6 +28,8 @@ class Detours:
     route: Callable | None  # hook that chooses the port set, None for minimal routing
     changes: int = 0  # most times that switches behind the first one change the path of a packet
     publish: Callable | None = None  # hook that notes what switches show to others, None where they show nothing
+    reads_queues: bool = False  # it compares the work that ports of the switch have
+    raises_detours: bool = False  # the first switch raises the lane of packets that it sends on a detour
     by_source: bool = False  # packets take listed paths (`Graph.source_routes`), one for each entropy
 
     @property
@@ -48,8 +52,8 @@ def detours(name: str) -> Detours:
     if name == MINIMAL.name:
         return MINIMAL
     module = module_of(KIND, name, "route", parameters=4)
-    more = {"changes": "CHANGES", "publish": "publish", "by_source": "BY_SOURCE"}
-    given = {own: getattr(module, flag) for own, flag in more.items() if hasattr(module, flag)}
+    flags = ("CHANGES", "READS_QUEUES", "RAISES_DETOURS", "BY_SOURCE", "publish")
+    given = {flag.lower(): getattr(module, flag) for flag in flags if hasattr(module, flag)}
     return Detours(name, module.route, **given)
 
 

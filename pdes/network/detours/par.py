@@ -20,6 +20,7 @@ from nadi.pdes.network.detours.state import (
 from nadi.pdes.network.lane_credits import raised
 
 TITLE = "as ugal-l, but packets on a detour stay on it"
+READS_QUEUES = True
 CHANGES = 1
 
 
@@ -45,4 +46,4 @@ def route(world_address, node, record, now_ps):
             word2 = on_detour(word2, column)
             if not is_home_of(net, routes, node, source(word1)):
                 net.record[record].w1 = raised(net, word1)
-    return go_on(net, routes, node, record, word1, word2)
+    return go_on(net, routes, node, record, word1, word2, now_ps)

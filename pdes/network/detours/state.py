@@ -14,8 +14,17 @@ to 60 are the column of the home, whose hash then chooses among equal links. Ack
 import numpy as np
 
 from nadi.pdes.core.algorithms import mix2
-from nadi.pdes.core.jit import inline
-from nadi.pdes.core.packet import DIRECT, FLAG_ACK, destination, detour_column, flags, is_on_detour, source
+from nadi.pdes.core.jit import inline, outline
+from nadi.pdes.core.packet import (
+    DIRECT,
+    FLAG_ACK,
+    destination,
+    detour_column,
+    flags,
+    is_on_detour,
+    source,
+    wire_bytes,
+)
 from nadi.pdes.core.state import world_at
 from nadi.pdes.network.balancing.adaptive import work_left
 from nadi.pdes.network.batch import count_choice
@@ -24,6 +33,7 @@ from nadi.pdes.network.link import full_packet_bytes, link_psb, serialisation_ps
 from nadi.pdes.network.routing import cell_to, choose, switch_cell_to
 from nadi.pdes.network.shared_switch import bring_up_for
 
+LOGGED = 63  # packets of a port in `QueueLog`
 SEED = 0xDE70  # keeps these draws apart from others of the same switch and count
 
 
@@ -192,9 +202,51 @@ def near_column(net, routes, node, now_ps):
     return np.int64(routes.near[first + draw(net, routes, node, count, now_ps)])
 
 
+@outline
+def note_joined(net, node, link, size_bytes, now_ps):
+    """Note that a packet joins the queue of a port.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the switch in the LP.
+        link: Number of the outgoing link.
+        size_bytes: Size of the packet on the wire in bytes.
+        now_ps: Current time in ps.
+    """
+    if net.hooks.shared_switches != 0 and net.pool[node].shared_bytes > 0:
+        bring_up_for(net, node, link, now_ps)
+    log = net.queue_log[link]
+    log.newest = (log.newest + 1) % LOGGED
+    log.joined_ps[log.newest] = now_ps
+    log.work_ps[log.newest] = work_left(net, link, now_ps) + serialisation_ps(size_bytes, link_psb(net, link))
+
+
+@outline
+def work_before(net, link, now_ps):
+    """Return the time that a port needed for all that it had to send, when a packet's way was chosen.
+
+    That is what was left then of what it had to send behind the last packet before, if it sent all the time. Of more
+    than LOGGED packets since then, the first of these stands for what came before.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Number of the outgoing link.
+        now_ps: Time in ps at which the packet joins a queue.
+    """
+    log, chosen_ps = net.queue_log[link], now_ps - net.const.routing_delay_ps
+    at = np.int64(log.newest)
+    for _ in range(LOGGED - 1):
+        if log.joined_ps[at] <= chosen_ps:
+            break
+        at = (at - 1) % LOGGED
+    return max(0, np.int64(log.work_ps[at]) - max(0, chosen_ps - np.int64(log.joined_ps[at])))
+
+
 @inline
 def queued_packets(net, node, link, now_ps):
     """Return the full packets at a port of a switch, rounded up: one counts until its last bit has left.
+
+    With `Constants.routing_delay_ps` they are those of that long ago, when the packet's way was chosen.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
@@ -205,7 +257,8 @@ def queued_packets(net, node, link, now_ps):
     if net.hooks.shared_switches != 0 and net.pool[node].shared_bytes > 0:
         bring_up_for(net, node, link, now_ps)
     packet_ps = max(1, serialisation_ps(full_packet_bytes(net), link_psb(net, link)))
-    return (work_left(net, link, now_ps) + packet_ps - 1) // packet_ps
+    work = work_before(net, link, now_ps) if net.const.routing_delay_ps > 0 else work_left(net, link, now_ps)
+    return (work + packet_ps - 1) // packet_ps
 
 
 @inline
@@ -246,6 +299,38 @@ def hops_to(net, routes, node, dst):
 
 
 @inline
+def hops_over(net, routes, node, column, dst):
+    """Return the links from a switch over a home of a detour to the nearest home of an NPU.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        column: Column of the home of the detour.
+        dst: Number of the destination NPU.
+    """
+    return np.int64(routes.switch_hops[routes.switch_row[node] + column]) + hops_of_detour(net, routes, column, dst)
+
+
+@inline
+def links_of_both(net, routes, node, word1, word2, column):
+    """Return a packet's next link on its shortest path, and on a detour over a home; the first twice at the home.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet.
+        column: Column of the home of the detour.
+    """
+    minimal = choose(routes, switch_cell_to(net, routes, node, destination(word1), word2), node, word2)
+    if column == routes.node[node].column:
+        return minimal, minimal
+    return minimal, choose(routes, cell_to(routes, node, column), node, word2)
+
+
+@inline
 def prefers_minimal(net, routes, node, word1, word2, column, now_ps):
     """Return whether the shortest path's queue times its links is at most that of a detour over a home.
 
@@ -262,17 +347,14 @@ def prefers_minimal(net, routes, node, word1, word2, column, now_ps):
         now_ps: Current time in ps.
     """
     dst = destination(word1)
-    if column == routes.node[node].column:
-        return True
-    minimal = choose(routes, switch_cell_to(net, routes, node, dst, word2), node, word2)
-    detour = choose(routes, cell_to(routes, node, column), node, word2)
+    minimal, detour = links_of_both(net, routes, node, word1, word2, column)
     if minimal == detour:
         return True
     queue = queued_packets(net, node, minimal, now_ps)
     if queue == 0:
         return True
-    hops = np.int64(routes.switch_hops[routes.switch_row[node] + column]) + hops_of_detour(net, routes, column, dst)
-    return queue * hops_to(net, routes, node, dst) <= queued_packets(net, node, detour, now_ps) * hops
+    other = queued_packets(net, node, detour, now_ps)
+    return queue * hops_to(net, routes, node, dst) <= other * hops_over(net, routes, node, column, dst)
 
 
 @inline
@@ -314,7 +396,7 @@ def cell_of(net, routes, node, word1, word2):
 
 
 @inline
-def go_on(net, routes, node, record, word1, word2):
+def go_on(net, routes, node, record, word1, word2, now_ps):
     """Keep a packet's state, and return the cell of a switch for it: to the home of its detour, or its destination.
 
     Args:
@@ -324,10 +406,14 @@ def go_on(net, routes, node, record, word1, word2):
         record: Record of the packet.
         word1: Word 1 of the packet (pdes/core/packet.py).
         word2: Word 2 of the packet, with its state.
+        now_ps: Current time in ps.
     """
     now_word2 = turned(net, routes, node, word1, word2)
     if now_word2 != word2:
         # what waits on the way to a home does not wait for what comes from there
         net.record[record].w1 = raised(net, word1)
     net.record[record].w2 = now_word2
-    return cell_of(net, routes, node, word1, now_word2)
+    cell = cell_of(net, routes, node, word1, now_word2)
+    if net.const.routing_delay_ps > 0:
+        note_joined(net, node, choose(routes, cell, node, now_word2), wire_bytes(word1), now_ps)
+    return cell

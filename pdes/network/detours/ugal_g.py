@@ -17,6 +17,7 @@ from nadi.pdes.network.detours import state as detour
 from nadi.pdes.network.link import full_packet_bytes, link_psb, serialisation_ps
 
 TITLE = "a detour where the queues of the whole shortest path are longer, as if the first switch knew them all"
+READS_QUEUES = True
 
 
 @hook
@@ -94,4 +95,4 @@ def route(world_address, node, record, now_ps):
             minimal = queues_on_path(net, routes, node, word1, word2, now_ps)
             if minimal > 0 and minimal > queues_on_path(net, routes, node, word1, other, now_ps):
                 word2 = other
-    return detour.go_on(net, routes, node, record, word1, word2)
+    return detour.go_on(net, routes, node, record, word1, word2, now_ps)

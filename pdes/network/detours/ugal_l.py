@@ -10,6 +10,7 @@ from nadi.pdes.core.packet import on_detour, source
 from nadi.pdes.network.detours.state import any_column, go_on, is_home_of, may_decide, opened, prefers_minimal
 
 TITLE = "a detour where the shortest path's queue is longer, decided at the first switch"
+READS_QUEUES = True
 
 
 @hook
@@ -28,4 +29,4 @@ def route(world_address, node, record, now_ps):
         column = any_column(net, routes, node, word1, now_ps)
         if column >= 0 and not prefers_minimal(net, routes, node, word1, word2, column, now_ps):
             word2 = on_detour(word2, column)
-    return go_on(net, routes, node, record, word1, word2)
+    return go_on(net, routes, node, record, word1, word2, now_ps)

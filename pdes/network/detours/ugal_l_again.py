@@ -33,6 +33,7 @@ from nadi.pdes.network.detours.state import (
 from nadi.pdes.network.lane_credits import raised
 
 TITLE = "as ugal-l, but each switch of the source's group decides again"
+READS_QUEUES = True
 CHANGES = 2
 
 
@@ -62,4 +63,4 @@ def route(world_address, node, record, now_ps):
                 word2 |= DECIDED | DIRECT
             if not (is_first or (is_minimal and was_minimal)):
                 net.record[record].w1 = raised(net, word1)
-    return go_on(net, routes, node, record, word1, word2)
+    return go_on(net, routes, node, record, word1, word2, now_ps)

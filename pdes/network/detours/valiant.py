@@ -27,4 +27,4 @@ def route(world_address, node, record, now_ps):
         column = any_column(net, routes, node, word1, now_ps)
         if column >= 0:
             word2 = on_detour(word2, column)
-    return go_on(net, routes, node, record, word1, word2)
+    return go_on(net, routes, node, record, word1, word2, now_ps)

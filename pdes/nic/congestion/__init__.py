@@ -13,6 +13,9 @@ of its own (`CongestionState` plus the algorithm's words), and likewise its para
     CC_CNP            a congestion notification packet
     CC_LOSS   a, b, c a loss: LOSS_NAK, LOSS_TIMEOUT or LOSS_TRIMMED; 1 if the last switch trimmed the packet; the
                       round-trip time of a trimmed packet that was sent once with coalesced acknowledgements, else -1
+    CC_REST           nothing is under way in the fabric now; only where the file says FORGETS = True. What no longer
+                      has an effect gets the value that it had at first, such as a timer that changes nothing, so that
+                      states with equal futures are equal (pdes/reuse/recurrence.py). Nothing else may change
 
 Kernels call the hook by its address, so a run compiles only the algorithm it uses. The hook makes up for elapsed timers
 at its next call: nothing reads the row in between.
@@ -99,6 +102,7 @@ class Control:
     signals: frozenset[str]
     values: tuple[float, ...]
     state: type[CongestionState] = CongestionState  # row of a queue pair, with the algorithm's own words
+    forgets: bool = False  # the hook knows CC_REST
 
 
 KIND = "congestion control"
@@ -163,4 +167,5 @@ def control(name: str, overrides: Mapping[str, float] | None = None) -> Control:
     states = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, CongestionState)]
     # the class that the file declares; CongestionState itself, which the file may import, is the base of it
     state = next((kind for kind in states if kind is not CongestionState), CongestionState)
-    return Control(name, module.update, frozenset(module.SIGNALS), tuple(values.values()), state)
+    forgets = bool(getattr(module, "FORGETS", False))
+    return Control(name, module.update, frozenset(module.SIGNALS), tuple(values.values()), state, forgets)

@@ -33,7 +33,7 @@ from nadi.pdes.core.jit import hook, inline, seen_as
 from nadi.pdes.core.rows import word
 from nadi.pdes.core.rows.network import CongestionState
 from nadi.pdes.core.rows.run import ControlParameters
-from nadi.pdes.core.state import CC_CNP, CC_SENT, CC_START, INF, world_at
+from nadi.pdes.core.state import CC_CNP, CC_REST, CC_SENT, CC_START, INF, world_at
 from nadi.pdes.nic.congestion import (
     DELAY_PS,
     RATE_BPS,
@@ -49,6 +49,7 @@ from nadi.pdes.nic.control import line_rate_bps, pace_at, step_bps
 
 TITLE = "DCQCN (Zhu et al., SIGCOMM 2015)"
 SIGNALS = ("ecn", "cnp")
+FORGETS = True
 BYTES_OR_0 = Allowed(1.0, 2.0**50, special=0.0)
 
 
@@ -255,8 +256,8 @@ def cut(params, state, time_ps):
 
 
 @inline
-def catch_up(params, state, now_ps):
-    """Apply the effects of the timers of a queue pair until now.
+def cut_if_due(params, state, now_ps):
+    """Apply the delayed cut of a queue pair, and its timers until then, if there is one and its time has come.
 
     Args:
         params: Parameters of the algorithm (the row `par`).
@@ -269,6 +270,18 @@ def catch_up(params, state, now_ps):
         # the cut restarts a timer that would expire at the same time
         expire_timer(params, state, time_ps - 1)
         cut(params, state, time_ps)
+
+
+@inline
+def catch_up(params, state, now_ps):
+    """Apply the effects of the timers of a queue pair until now.
+
+    Args:
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        now_ps: Current time in ps.
+    """
+    cut_if_due(params, state, now_ps)
     # what is due after the delayed cut, if there was one
     decay_alpha(params, state, now_ps)
     expire_timer(params, state, now_ps)
@@ -312,6 +325,36 @@ def on_sent(params, state, size_bytes):
             state.byte_stage = next_stage(params, state.byte_stage)
 
 
+@inline
+def rest(params, state, now_ps):
+    """Stop the timers of a queue pair that have nothing left to change.
+
+    Args:
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        now_ps: Current time in ps.
+    """
+    cut_if_due(params, state, now_ps)
+    # a cut that is still to come needs the alpha of its time
+    if state.held == 1:
+        return
+    # increases follow one another, so it does not matter at which event the queue pair makes up for them
+    expire_timer(params, state, now_ps)
+    # At the line rate there is nothing to increase until the next cut, which begins all of this anew.
+    if state.rc_bps == state.line_bps:
+        state.increase_at_ps = INF
+        state.time_stage = state.byte_stage = state.counted_bytes = 0
+    # The next event multiplies alpha by one power for all periods, and two powers have other bits. So alpha stays
+    # unless nothing of it is left: the next cut would not change the rate, nor alpha the sum in the next notification.
+    alpha = state.alpha
+    if state.alpha_at_ps <= now_ps:
+        interval = np.int64(params.alpha_update_interval_ps)
+        alpha *= power(1.0 - params.g, (now_ps - state.alpha_at_ps) // interval + 1)
+    if 1.0 - alpha / 2.0 == 1.0 and (1.0 - params.g) * alpha + params.g == params.g:
+        state.alpha = 0.0
+        state.alpha_at_ps = INF
+
+
 @hook
 def update(world_address, pair, event, now_ps, sent_bytes, _b, _c):
     """Update a queue pair after an event.
@@ -319,7 +362,7 @@ def update(world_address, pair, event, now_ps, sent_bytes, _b, _c):
     Args:
         world_address: Address of the directory of the LP's `World`.
         pair: Row of the queue pair in `qps.qp`.
-        event: CC_START, CC_SENT, CC_ACK, CC_CNP or CC_LOSS (pdes/nic/congestion).
+        event: CC_START, CC_SENT, CC_ACK, CC_CNP, CC_LOSS or CC_REST (pdes/nic/congestion).
         now_ps: Current time in ps.
         sent_bytes: Size of the packet on the wire in bytes, with CC_SENT.
         _b: Not used here.
@@ -330,6 +373,9 @@ def update(world_address, pair, event, now_ps, sent_bytes, _b, _c):
     state = own(world.qps.cc)[pair]
     if event == CC_START:
         start(world.net, state)
+        return 0
+    if event == CC_REST:
+        rest(params, state, now_ps)
         return 0
     # first the timers up to now, then the event itself: at one time an expiration precedes the notification
     catch_up(params, state, now_ps)

@@ -21,6 +21,7 @@ from nadi.pdes.core.rows.network import CongestionState
 from nadi.pdes.core.rows.run import ControlParameters
 from nadi.pdes.core.state import (
     CC_ACK,
+    CC_REST,
     CC_START,
     MAX_TELEMETRY_HOPS,
     PS_PER_BYTE_AT_1_BPS,
@@ -33,6 +34,7 @@ from nadi.pdes.nic.congestion import STEP_BPS, SWITCH, TIME_OR_0_PS, WHOLE_COUNT
 
 TITLE = "HPCC: High Precision Congestion Control (SIGCOMM 2019)"
 SIGNALS = ("telemetry",)
+FORGETS = True
 UTILISATION = Allowed(0.01, 1.0)
 FLOWS = Allowed(1.0, 1e9)
 RATE_OR_0_BPS = Allowed(1e6, 1e15, special=0.0)
@@ -266,6 +268,21 @@ def new_ack(net, params, qp, state):
         keep(net, state)
 
 
+@inline
+def rest(net, params, state):
+    """Forget the number of additive steps of a queue pair whose reference window W^c is W_init.
+
+    Below eta both kinds of steps then lead to W_init again, and from eta on the count begins anew.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+    """
+    if state.wc_bytes == round_trip(net, params) / state.line_ps_per_byte:
+        state.inc_stage = 0
+
+
 @hook
 def update(world_address, pair, event, _now, _a, _b, _c):
     """Update a queue pair after an event.
@@ -273,7 +290,7 @@ def update(world_address, pair, event, _now, _a, _b, _c):
     Args:
         world_address: Address of the directory of the LP's `World`.
         pair: Row of the queue pair in `qps.qp`.
-        event: CC_START, CC_SENT, CC_ACK, CC_CNP or CC_LOSS (pdes/nic/congestion).
+        event: CC_START, CC_SENT, CC_ACK, CC_CNP, CC_LOSS or CC_REST (pdes/nic/congestion).
         _now: Not used here.
         _a: Not used here.
         _b: Not used here.
@@ -287,4 +304,6 @@ def update(world_address, pair, event, _now, _a, _b, _c):
     # without telemetry, an acknowledgement says nothing of its path
     elif event == CC_ACK and net.carried.hops > 0:
         new_ack(net, params, qps.qp[pair], state)
+    elif event == CC_REST:
+        rest(net, params, state)
     return 0

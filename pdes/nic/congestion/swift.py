@@ -22,12 +22,13 @@ from nadi.pdes.core.jit import hook, inline, seen_as
 from nadi.pdes.core.rows import word
 from nadi.pdes.core.rows.network import CongestionState
 from nadi.pdes.core.rows.run import ControlParameters
-from nadi.pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, world_at
+from nadi.pdes.core.state import CC_ACK, CC_LOSS, CC_REST, CC_START, LOSS_TIMEOUT, world_at
 from nadi.pdes.network.link import full_packet_bytes
 from nadi.pdes.nic.congestion import COUNT, FACTOR, PACKETS, SHARE, TIME_OR_0_PS, WINDOW_PACKETS, Allowed, parameter
 
 TITLE = "Swift: Delay is Simple and Effective for Congestion Control in the Datacenter (SIGCOMM 2020)"
 SIGNALS = ("rtt",)
+FORGETS = True
 WINDOW_OR_0_PACKETS = Allowed(1e-6, 2.0**22, special=0.0)
 FLOW_SCALING_PS = Allowed(0.0, 1e18, special=-1.0)
 
@@ -253,7 +254,7 @@ def update(world_address, pair, event, now_ps, packets_or_kind, _b, rtt_ps):
     Args:
         world_address: Address of the directory of the LP's `World`.
         pair: Row of the queue pair in `qps.qp`.
-        event: CC_START, CC_SENT, CC_ACK, CC_CNP or CC_LOSS (pdes/nic/congestion).
+        event: CC_START, CC_SENT, CC_ACK, CC_CNP, CC_LOSS or CC_REST (pdes/nic/congestion).
         now_ps: Current time in ps.
         packets_or_kind: Number of newly acknowledged packets with CC_ACK; kind of loss with CC_LOSS.
         _b: Not used here.
@@ -271,4 +272,7 @@ def update(world_address, pair, event, now_ps, packets_or_kind, _b, rtt_ps):
             on_ack(net, params, state, now_ps, packets_or_kind, rtt_ps)
     elif event == CC_LOSS:
         on_loss(net, params, state, now_ps, packets_or_kind)
+    # the smoothed round trip is at most this one or the time since a later packet left: the next decrease is allowed
+    elif event == CC_REST and can_decrease(net, state, now_ps):
+        state.last_decrease_ps = NEVER
     return 0
