@@ -13,7 +13,7 @@ import numpy as np
 
 from nadi.pdes.construction.layout import LogicalProcess, Part, offsets
 from nadi.pdes.core import Int64, packet, state as s
-from nadi.pdes.core.algorithms import CARRY_IN, NONE, SET_DOWN, carry
+from nadi.pdes.core.algorithms import CARRY_IN, SET_DOWN, carry
 from nadi.pdes.core.jit import kernel, load_unaligned
 from nadi.pdes.network.link import inbox_of, wait_turn
 
@@ -339,31 +339,8 @@ def put_on_links(lp: LogicalProcess, packets: Int64) -> None:
     wait_on_links(lp.address, packets.ctypes.data, len(packets))
 
 
-def take_off(lp: LogicalProcess) -> Int64:
-    """Take all packets of the one LP of a run from inboxes and links; return them as `sent_packets`, by link and time.
-
-    Args:
-        lp: The logical process, between two windows.
-    """
-    net: Any = lp.world.net
-    packets = packets_on_wires(lp.world, lp.part, lp.part.crossing_words)
-    heads = np.concatenate([net.inbox[0::2], net.wait_head]).astype(np.int64)
-    tails = np.concatenate([net.inbox[1::2], np.full(len(net.wait_head), -1)]).astype(np.int64)
-    used = heads >= 0
-    records, _ = queues_of(net, heads[used], tails[used])
-    ends = np.concatenate([net.inbox, net.wait_tail[net.wait_tail >= 0]])
-    blocks = np.unique(np.concatenate([ends[ends >= 0], records]) >> s.BLOCK_SHIFT)
-    free = int(net.ctl.free_blocks)
-    net.block_free[free : free + len(blocks)] = blocks
-    net.ctl.free_blocks = free + len(blocks)
-    net.inbox[:] = net.wait_head[:] = net.wait_tail[:] = NONE
-    net.waiting[:] = net.ctl.pending[:] = 0
-    net.ctl.soonest_ps = s.INF
-    return packets[np.lexsort((packets[:, 0], packets[:, LINK]))]
-
-
 def put_back(lp: LogicalProcess, packets: Int64) -> None:
-    """Let packets, as `take_off` returns them, wait on their links.
+    """Let packets of the one LP of a run, as of `sent_packets`, wait on their links.
 
     Args:
         lp: The logical process.

@@ -14,7 +14,7 @@ import numpy as np
 from nadi.pdes.checkpoint import whole_fabric
 from nadi.pdes.construction.layout import LogicalProcess
 from nadi.pdes.core import Int64, packet, state as s
-from nadi.pdes.core.algorithms import FREE
+from nadi.pdes.core.algorithms import FREE, NONE
 from nadi.pdes.core.jit import words_of
 from nadi.pdes.core.rows.network import Port
 from nadi.pdes.core.rows.npu import Npu
@@ -126,6 +126,29 @@ def own_events(world: s.World) -> OwnEvents:
     owner = np.repeat(np.arange(len(npu)), sizes)
     ports = npu["ports"][owner]
     return OwnEvents(place, owner, time_ps, slot, slot < ports, slot == ports + s.LANES)
+
+
+def take_off(lp: LogicalProcess) -> Int64:
+    """Take all packets of the one LP of a run from inboxes and links; return them as `sent_packets`, by link and time.
+
+    Args:
+        lp: The logical process, between two windows.
+    """
+    net: Any = lp.world.net
+    packets = whole_fabric.packets_on_wires(lp.world, lp.part, lp.part.crossing_words)
+    heads = np.concatenate([net.inbox[0::2], net.wait_head]).astype(np.int64)
+    tails = np.concatenate([net.inbox[1::2], np.full(len(net.wait_head), -1)]).astype(np.int64)
+    used = heads >= 0
+    records, _ = whole_fabric.queues_of(net, heads[used], tails[used])
+    ends = np.concatenate([net.inbox, net.wait_tail[net.wait_tail >= 0]])
+    blocks = np.unique(np.concatenate([ends[ends >= 0], records]) >> s.BLOCK_SHIFT)
+    free = int(net.ctl.free_blocks)
+    net.block_free[free : free + len(blocks)] = blocks
+    net.ctl.free_blocks = free + len(blocks)
+    net.inbox[:] = net.wait_head[:] = net.wait_tail[:] = NONE
+    net.waiting[:] = net.ctl.pending[:] = 0
+    net.ctl.soonest_ps = s.INF
+    return packets[np.lexsort((packets[:, 0], np.take(packets, whole_fabric.LINK, axis=1)))]
 
 
 def pending_event_ps(world: s.World) -> int:

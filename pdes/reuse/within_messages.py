@@ -159,7 +159,7 @@ class WithinMessages:
         if not self._is_steady():
             self._fail()
             return
-        packets = whole_fabric.take_off(self._lp)
+        packets = under_way.take_off(self._lp)
         now = under_way.instant(self._lp, packets, moment_ps)
         pending_ps = under_way.pending_event_ps(world)
         found = [(under_way.repetitions(world, each, now, pending_ps), each) for each in self._instants]
@@ -184,7 +184,7 @@ class WithinMessages:
         """Let cells and windows be cell_ps long from the next window on."""
         lp, state = self._lp, self._team.state
         const, ctl = lp.world.net.const, lp.world.net.ctl
-        packets = whole_fabric.take_off(self._lp)
+        packets = under_way.take_off(self._lp)
         if ctl.cell_ps == const.long_cell_ps:
             ctl.cell_ps = cell_ps
         if const.cell_ps == const.long_cell_ps:
