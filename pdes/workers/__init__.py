@@ -265,7 +265,7 @@ class Recurring(Protocol):
 
     counted_hops: int  # packet-hops of these, but those of replayed collectives
     replayed_hops: int  # those of replayed collectives in them
-    watch: Record  # the NPU that is watched (Watch)
+    watch: Record  # the NPU that is watched (WatchedNpu)
     within: Any  # looks at ends of windows, with packets under way (pdes.reuse.within_messages)
 
     def serve(self) -> None:

@@ -28,7 +28,7 @@ from nadi.pdes.core.jit import (
     yield_core,
     zeros,
 )
-from nadi.pdes.core.rows.run import LpTurn, TeamState, Watch, Worker
+from nadi.pdes.core.rows.run import LpTurn, TeamState, WatchedNpu, Worker
 from nadi.pdes.core.state import DONE, INF, SENT, Int64, world_at
 from nadi.pdes.reuse_kernels.quiescent import has_no_packets
 from nadi.pdes.window import window
@@ -66,7 +66,7 @@ class PoolLists(NamedTuple):
     orders: Int64  # [2 x LPs] LPs in the order in which they are taken
     costs: Int64  # [LPs] packet-hops in the last window
     rest: Int64  # [LPs] next LP that its worker has done in part, -1 none
-    watch: Annotated[np.record, Watch]
+    watch: Annotated[np.record, WatchedNpu]
 
 
 class WorkerContext(NamedTuple):
@@ -117,9 +117,9 @@ def found_team(team: Team, cell_ps: int, window_ps: int, *, pool_size: int) -> N
 def new_pool(lps: int, first: int = 0, threads: int = 1, watch: Record | None = None) -> PoolLists:
     """Return the lists of a pool of `threads` workers, from number `first` of the team on, for `lps` LPs.
 
-    watch: the NPU that is watched (`Watch`); None = nobody looks at quiescent moments.
+    watch: the NPU that is watched (`WatchedNpu`); None = nobody looks at quiescent moments.
     """
-    watch = row_of(Watch, mark=NO_MARK) if watch is None else watch
+    watch = row_of(WatchedNpu, mark=NO_MARK) if watch is None else watch
     words = zeros(2 * max(lps, 1) * LpTurn.words)  # rows without LPs, too: NumPy refuses a view without items
     turns = words.view(LpTurn.dtype).view(np.recarray)
     lp = np.arange(lps)

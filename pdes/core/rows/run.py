@@ -405,7 +405,7 @@ class Worker(Row, words=32):
     lasted_ns = word("count", "nanoseconds from its start to its end")
 
 
-class Watch(Row, words=8):
+class WatchedNpu(Row, words=8):
     """The NPU of a process that is watched for moments at which the state of a run may recur."""
 
     mark = word("count", "trace rows that it has left from which all look at the next quiescent moment, -1 never")
