@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -167,6 +168,13 @@ def test_stopped_and_resumed(tmp_path, calls):
             stops += 1
     assert stops > 0
     assert set(differing(outcome(results), outcome(wanted))) <= IGNORED
+
+
+def test_several_lps_look_for_nothing():
+    graph, program = rings(g0123=8)
+    owner = np.arange(graph.nodes) % 2
+    found = both(graph, program, settings_with(), where={"owner": owner}, threads=2)
+    assert found.reuse["repeated_periods"] == 0
 
 
 @st.composite
