@@ -242,7 +242,8 @@ def cells_of(period_ps: int, longest_ps: int) -> tuple[int, int] | None:
         period_ps: Length of the period in ps.
         longest_ps: Length in ps that cells may have at most.
     """
-    for multiple in range(1, MOST_MULTIPLES + 1):
+    first = max(1, longest_ps // period_ps)  # many short periods together, as short cells take time
+    for multiple in range(first, first + MOST_MULTIPLES):
         whole_ps = multiple * period_ps
         fewest = -(-whole_ps // longest_ps)
         for parts in range(fewest, fewest + MOST_PARTS):

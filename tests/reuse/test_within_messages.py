@@ -221,6 +221,6 @@ def test_guesses_of_periods():
     assert guessed_period_ps(regular) == 300
     assert guessed_period_ps([(i, i * i) for i in range(6)]) == 0
     assert guessed_period_ps([(5, 700)] * 6) == 0
-    assert cells_of(300, 1000) == (300, 300)
+    assert cells_of(300, 1000) == (900, 900)
     assert cells_of(2500, 1000) == (2500, 625)
     assert cells_of(101, 50) is None
