@@ -21,10 +21,8 @@ from nadi.pdes.construction.layout import LogicalProcess, Part, Simulation
 from nadi.pdes.core import AgreedRunError, Int64, Program, Rows, state as s
 from nadi.pdes.core.declared import grow
 from nadi.pdes.core.jit import words_of
-from nadi.pdes.core.packet import inbox_later_ps, inbox_link, number_of
 from nadi.pdes.core.rows import Row, RowsOf
 from nadi.pdes.core.rows.network import FlowIn, FlowOut, SampleEntry
-from nadi.pdes.network.link import inbox_of
 from nadi.pdes.network.routing import make_changes
 from nadi.pdes.outcomes import Results
 from nadi.pdes.outcomes.outcome import outcome_so_far, results
@@ -199,7 +197,7 @@ class Redivision:
     def _put_on_wires(self, lp: LogicalProcess, olds: Sequence[whole_fabric.Shared]) -> None:
         """Let all packets that are on their way to nodes of an LP wait on its links."""
         owner, graph, part = self._sim.layout.owner, self._sim.graph, lp.part
-        found = [packets_on_wires(shared, part.crossing_words) for shared in olds]
+        found = [whole_fabric.packets_on_wires(each.world, each.part, part.crossing_words) for each in olds]
         for shared in olds:
             sent = self._checkpoints.read(f"sent-{shared.part.number}").arrays["packets"]
             found.append(sent.reshape(-1, part.crossing_words))
@@ -213,40 +211,6 @@ class Redivision:
         packets[:, whole_fabric.LINK] = row[packets[:, whole_fabric.LINK]]
         # links need their packets in the order of arrival
         whole_fabric.put_on_links(lp, packets[np.argsort(packets[:, 0], kind="stable")])
-
-
-def packets_on_wires(shared: whole_fabric.Shared, columns: int) -> Int64:
-    """Return int64[n, columns]: packets of an old LP in inboxes and on links, as of `sent_packets`.
-
-    Args:
-        shared: The old LP and what it has in common with a new one.
-        columns: Number of words of a packet in the result.
-    """
-    net: Any = shared.world.net
-    ctl, nodes = net.ctl, len(shared.part.nodes)
-    box = inbox_of(np.arange(nodes)[:, None], np.arange(s.SIDES)).reshape(-1)
-    side = np.tile(np.arange(s.SIDES), nodes)
-    used = net.inbox[box] >= 0
-    box, side = box[used], side[used]
-    records, counts = whole_fabric.queues_of(net, net.inbox[box], net.inbox[box + 1])
-    packets, telemetry = whole_fabric.words_of_packets(net, records)
-    # begin of the cell whose packets the inbox collects
-    begin_ps = ctl.now_ps + ((side - ctl.side) & (s.SIDES - 1)) * ctl.cell_ps
-    in_inboxes = _crossing(packets, telemetry, inbox_link(packets[:, 0]), columns)
-    in_inboxes[:, 0] = np.repeat(begin_ps, counts) + inbox_later_ps(packets[:, 0])
-    links = np.flatnonzero(net.wait_head >= 0)
-    records, counts = whole_fabric.queues_of(net, net.wait_head[links], np.full(len(links), -1))
-    packets, telemetry = whole_fabric.words_of_packets(net, records)
-    numbers = np.repeat(number_of(net.tx.meta[links]), counts)
-    return np.concatenate([in_inboxes, _crossing(packets, telemetry, numbers, columns)])
-
-
-def _crossing(packets: Int64, telemetry: Int64, links: Int64, columns: int) -> Int64:
-    """Return packets with their links as between worlds (pdes/core/packet.py)."""
-    rows = np.zeros((len(packets), columns), np.int64)
-    rows[:, : whole_fabric.LINK], rows[:, whole_fabric.LINK] = packets, links
-    rows[:, whole_fabric.LINK + 1 :] = telemetry[:, : columns - whole_fabric.LINK - 1]
-    return rows
 
 
 # Saving and restoring the part of a run that one process holds.

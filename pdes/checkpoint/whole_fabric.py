@@ -15,7 +15,7 @@ from nadi.pdes.construction.layout import LogicalProcess, Part, offsets
 from nadi.pdes.core import Int64, packet, state as s
 from nadi.pdes.core.algorithms import CARRY_IN, SET_DOWN, carry
 from nadi.pdes.core.jit import kernel, load_unaligned
-from nadi.pdes.network.link import wait_turn
+from nadi.pdes.network.link import inbox_of, wait_turn
 
 PAIR_MASK = (1 << 24) - 1  # of the field `sender_pair` of word 2
 PAIR_SHIFT = 24
@@ -292,6 +292,41 @@ def sent_packets(lp: LogicalProcess) -> Int64:
     return np.concatenate(found)
 
 
+def packets_on_wires(world: s.World, part: Part, columns: int) -> Int64:
+    """Return int64[n, columns]: packets of an LP in inboxes and on links, as of `sent_packets`.
+
+    Args:
+        world: State of the LP (`World`).
+        part: Nodes and links of the LP.
+        columns: Number of words of a packet in the result.
+    """
+    net: Any = world.net
+    ctl, nodes = net.ctl, len(part.nodes)
+    box = inbox_of(np.arange(nodes)[:, None], np.arange(s.SIDES)).reshape(-1)
+    side = np.tile(np.arange(s.SIDES), nodes)
+    used = net.inbox[box] >= 0
+    box, side = box[used], side[used]
+    records, counts = queues_of(net, net.inbox[box], net.inbox[box + 1])
+    packets, telemetry = words_of_packets(net, records)
+    # begin of the cell whose packets the inbox collects
+    begin_ps = ctl.now_ps + ((side - ctl.side) & (s.SIDES - 1)) * ctl.cell_ps
+    in_inboxes = _crossing(packets, telemetry, packet.inbox_link(packets[:, 0]), columns)
+    in_inboxes[:, 0] = np.repeat(begin_ps, counts) + packet.inbox_later_ps(packets[:, 0])
+    links = np.flatnonzero(net.wait_head >= 0)
+    records, counts = queues_of(net, net.wait_head[links], np.full(len(links), -1))
+    packets, telemetry = words_of_packets(net, records)
+    numbers = np.repeat(packet.number_of(net.tx.meta[links]), counts)
+    return np.concatenate([in_inboxes, _crossing(packets, telemetry, numbers, columns)])
+
+
+def _crossing(packets: Int64, telemetry: Int64, links: Int64, columns: int) -> Int64:
+    """Return packets with their links as between worlds (pdes/core/packet.py)."""
+    rows = np.zeros((len(packets), columns), np.int64)
+    rows[:, :LINK], rows[:, LINK] = packets, links
+    rows[:, LINK + 1 :] = telemetry[:, : columns - LINK - 1]
+    return rows
+
+
 def put_on_links(lp: LogicalProcess, packets: Int64) -> None:
     """Let packets wait on the LP's links.
 
@@ -302,6 +337,20 @@ def put_on_links(lp: LogicalProcess, packets: Int64) -> None:
     make_blocks(lp, len(packets))  # at worst each is on a link of its own
     packets = np.ascontiguousarray(packets)
     wait_on_links(lp.address, packets.ctypes.data, len(packets))
+
+
+def put_back(lp: LogicalProcess, packets: Int64) -> None:
+    """Let packets of the one LP of a run, as of `sent_packets`, wait on their links.
+
+    Args:
+        lp: The logical process.
+        packets: int64[n, words], packets by link and time.
+    """
+    row = np.zeros(len(lp.part.links), np.int64)
+    row[lp.part.links] = np.arange(len(lp.part.links))
+    packets = packets.copy()
+    packets[:, LINK] = row[packets[:, LINK]]
+    put_on_links(lp, packets)
 
 
 @kernel

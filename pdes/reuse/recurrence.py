@@ -27,6 +27,7 @@ from nadi.pdes.reuse.measured_links import MeasuredLinks
 from nadi.pdes.reuse.moments import Moment, Notes, Steady
 from nadi.pdes.reuse.observed_buffers import ObservedBuffers
 from nadi.pdes.reuse.replay import Replay
+from nadi.pdes.reuse.within_messages import WithinMessages
 from nadi.pdes.reuse_kernels import periods, quiescent
 from nadi.pdes.reuse_kernels.periods import Continuation, Period, Together
 from nadi.pdes.workers import Mailbox, ProcessPlace
@@ -123,6 +124,8 @@ class Recurrence:
         self._forgotten_ps = max(2 * int(const.tie_pause_ps), *drains, 0)
         self._longest_window_ps = max(self._forgotten_ps, int(sim.graph.link_delay_ps.max()))
         self._measured = MeasuredLinks(sim)
+        cost_hops = HOPS_OF_MOMENT + HOPS_OF_NPU * program.npus
+        self.within = WithinMessages(sim, self._team, cost_hops, self._count_within)
         self._watch()
 
     def _npus(self, lp: LogicalProcess) -> Int64:
@@ -211,6 +214,12 @@ class Recurrence:
             self._compare(moment, noted)
         if not self._noted:
             self._set_mark(share)
+
+    def _count_within(self, periods: int, hops: int) -> None:
+        """Count periods within messages, and their packet-hops."""
+        self._records.repeated_periods += periods
+        self._records.repeated_hops += hops
+        self.counted_hops += hops
 
     def _compare(self, moment: Moment, noted: Notes | None) -> None:
         """Begin notes if a moment is like an earlier one; noted: the period that it ends, if one was noted."""
@@ -324,6 +333,7 @@ class Recurrence:
 
     def stop_notes(self) -> None:
         """Stop the notes of a period, if one is noted: what follows is not known to repeat it."""
+        self.within.end()
         noted, self._noted = self._noted, None
         if noted:
             self._end_notes(noted)

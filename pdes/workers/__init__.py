@@ -266,6 +266,7 @@ class Recurring(Protocol):
     counted_hops: int  # packet-hops of these, but those of replayed collectives
     replayed_hops: int  # those of replayed collectives in them
     watch: Record  # the NPU that is watched (WatchedNpu)
+    within: Any  # looks at ends of windows, with packets under way (pdes.reuse.within_messages)
 
     def serve(self) -> None:
         """Look at a quiescent moment, at which all workers of all processes have stopped; all of these call this."""
@@ -367,8 +368,6 @@ class WorkerPool:
         begun_ns = time.perf_counter_ns()
         own = self.team.workers[worker]
         windows_of_a_pause = WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
-        # the first report comes after one packet-hop, when everything is compiled and loaded: it ends the start-up
-        # phase
         hops, windows = FIRST_PAUSE_HOPS, windows_of_a_pause
         done, last = -1, time.perf_counter()
         while (status := tm.work(self._context.address, worker, hops, windows)) != s.DONE:
@@ -388,6 +387,8 @@ class WorkerPool:
                 begun = time.perf_counter_ns()
                 self._place.exchange()
                 own.waited_ns += time.perf_counter_ns() - begun
+            elif status == tm.WITHIN and self._recurrence:
+                self._recurrence.within.serve()
             elif status == tm.PAUSED:
                 now = time.perf_counter()
                 before, done = done, int(self.team.state.hops)

@@ -39,7 +39,7 @@ ABORT, PUBLISHED = TeamState.place("abort"), TeamState.place("published")
 ARRIVED, PACKED = (TeamState.words + Worker.place(name) for name in ("arrived", "packed"))
 TAKEN = LpTurn.place("taken")  # words with atomic access, of a team and of a pool; ARRIVED, PACKED: of the first worker
 
-PAUSED, EXCHANGE, ABORTED, WAITING, SNAPSHOT = range(SENT + 1, SENT + 6)
+PAUSED, EXCHANGE, ABORTED, WAITING, SNAPSHOT, WITHIN = range(SENT + 1, SENT + 7)
 NO_MARK = -1  # word `mark` of a process that asks for no quiescent moments
 LOOK = 1  # snapshot point at a quiescent moment after a mark; it gives way to those of pdes.workers
 # Signs of LPs after a window. All workers stop where they have AT_MARK alone together: no packet is under way anywhere,
@@ -111,6 +111,7 @@ def found_team(team: Team, cell_ps: int, window_ps: int, *, pool_size: int) -> N
     team.workers.lp = team.workers.rest = -1
     # workers of a process are consecutive: of 6 workers with pool_size 3, workers 0 and 3 lead
     team.workers.leads[::pool_size] = 1
+    team.state.look_hops = INF
 
 
 def new_pool(lps: int, first: int = 0, threads: int = 1, watch: Record | None = None) -> PoolLists:
@@ -367,7 +368,7 @@ def work(context_address, worker, max_hops, max_windows):
     # is done, all teams must agree on the next event. SNAPSHOT, to all workers before the same window: the snapshot
     # point that a process has asked for (pdes/workers/__init__.py), or LOOK: no packet is under way after a mark of
     # the watched NPU. PAUSED, to the first of all: the team has done `max_hops` packet-hops or `max_windows` windows in
-    # all. Call again to continue.
+    # all. WITHIN, likewise: a window has ended, after `look_hops`. Call again to continue.
     team = context_at(context_address).team
     worker_row = team.workers[worker]
     while True:
@@ -381,6 +382,8 @@ def work(context_address, worker, max_hops, max_windows):
             if status != DONE:
                 return status
             state = team.state
+            if state.hops >= state.look_hops and state.soonest_ps < INF:
+                return WITHIN
             if state.signs == AT_MARK and state.soonest_ps < INF:
                 state.snapshot_point = max(state.snapshot_point, LOOK)
             # the next window begins at the grid's last line before the earliest event

@@ -379,6 +379,7 @@ class TeamState(
     all_rows_left = word("count", "trace rows that no team has finished, minus all of them")
     said_snapshot_point = word("code", "`snapshot_point` as written to batches")
     signs = word("flags", "those of its workers, and of all teams once they have exchanged theirs")
+    look_hops = word("count", "packet-hops of the team from which it stops at the end of a window, INF never")
 
 
 class Worker(Row, words=32):

@@ -1,0 +1,326 @@
+"""The state of a logical process with packets under way, and how it moves forward in time by whole periods.
+
+Times are written relative to a moment between two windows, sequence numbers relative to the first packet of the queue
+pair that is not acknowledged. What NPUs do later, such as the end of a computation, stays at its time: it bounds how
+far the network moves (pdes/reuse/within_messages.py).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nadi.pdes.checkpoint import whole_fabric
+from nadi.pdes.construction.layout import LogicalProcess
+from nadi.pdes.core import Int64, packet, state as s
+from nadi.pdes.core.algorithms import FREE, NONE
+from nadi.pdes.core.jit import words_of
+from nadi.pdes.core.rows.network import Port
+from nadi.pdes.core.rows.npu import Npu
+from nadi.pdes.core.rows.run import Counters
+from nadi.pdes.network.port_queues import TIME_MASK
+from nadi.pdes.reuse.observed_buffers import ObservedBuffers
+
+# Words of rows that the state has as they are; others are relative to the moment, or no part of the future.
+_QUEUE_ENDS = {"control_head", "control_tail", "transit_head", "transit_tail"}
+_PORT_WORDS = " ".join(name for name in Port.declared if name not in _QUEUE_ENDS)
+# caches of places found last, the time of the current event, and what the list of own events has
+_NPU_IGNORED = {"now_ps", "heap_size", "rto_at_ps", "last_receiver", "last_instance"}
+_NPU_WORDS = " ".join(name for name, word in Npu.declared.items() if not word.is_built and name not in _NPU_IGNORED)
+_PAIR_WORDS = (
+    "end_seq head_end current_end ring_next port pending retries active controlled w1 w2 current_tag head_message "
+    "current_message tail_message sibling messages"
+)
+_RECEIVER_WORDS = "key nak_sent messages port_back"
+_GATE_WORDS = "mask paused asked waiting_bytes queued_bytes in_bytes held_bytes trimmed_turn discipline"
+_POOL_WORDS = "used_bytes ports asked"
+_SCALARS = (
+    "free_messages free_instances queue_pairs receivers rows_left replay_starts due_replays packet_rows changes_cell "
+    "fault_at is_disturbed cell_ps"
+)
+
+# 1 for each counter that periods add to, all but those of the engine's own work
+_IN_EACH = np.zeros(Counters.words, np.int64)
+_IN_EACH[: len(Counters.declared)] = [name not in {"windows", "events"} for name in Counters.declared]
+
+
+@dataclass(eq=False)
+class Instant:
+    """The state of a logical process between two windows."""
+
+    moment_ps: int  # all before it has happened
+    same: list[Any]  # arrays that are equal in equal states
+    lasting: list[Int64]  # times that either stay, or are later by as much as the moment
+    una: Int64  # of each queue pair: first packet that is not acknowledged
+    counts: Int64
+    links: Any  # rows of the outgoing links
+    dropped: Int64
+    buffers: ObservedBuffers
+
+
+def plain(rows: Any) -> Any:
+    """Return rows as an array whose columns are found faster than those of a recarray."""
+    return np.asarray(rows).view(np.ndarray)
+
+
+def _columns(rows: Any, names: str) -> Any:
+    """Return the columns of rows with these names, divided by spaces, as one array."""
+    columns = [rows[name] for name in names.split()]
+    return np.concatenate([each.reshape(len(rows), math.prod(each.shape[1:])).astype(np.int64) for each in columns], 1)
+
+
+def _with_numbers(word1: Int64, word2: Int64, added: Int64) -> Int64:
+    """Return words 2 of packets whose sequence numbers are further by `added`, by queue pair."""
+    is_pause = packet.destination(word1) == packet.PAUSE_FRAME
+    by = added[np.where(is_pause, 0, packet.sender_pair(word2))]
+    return np.where(is_pause, word2, (word2 & ~np.int64(packet.PSN_MASK)) | (word2 + by & packet.PSN_MASK))
+
+
+def _port_queues(world: s.World) -> tuple[Int64, Int64]:
+    """Return the records that wait at ports of NPUs, and the port and list of each."""
+    port = plain(world.npus.port)
+    found, places = [], []
+    for number, kind in enumerate(("control", "transit")):
+        used = np.flatnonzero(port[f"{kind}_packets"] > 0)
+        ends = port[f"{kind}_head"][used], port[f"{kind}_tail"][used]
+        records, counts = whole_fabric.queues_of(world.net, *ends)
+        found.append(records)
+        places.append(np.repeat(2 * used + number, counts))
+    return np.concatenate(found), np.concatenate(places)
+
+
+def _gate_queues(world: s.World) -> tuple[Int64, Int64]:
+    """Return the records that wait at ports of switches with shared buffers, and the port and queue of each."""
+    gate = plain(world.net.gate)
+    queues = gate["queues"].shape[1]
+    link, queue = np.nonzero(gate["mask"][:, None] >> np.arange(queues) & 1)
+    ends = gate["queues"][link, queue]
+    records, counts = whole_fabric.queues_of(world.net, ends & ((1 << 32) - 1), ends >> 32)
+    return records, np.repeat(link * queues + queue, counts)
+
+
+@dataclass(eq=False)
+class OwnEvents:
+    """The events of all NPUs' own, NPU by NPU."""
+
+    place: Int64  # index in the heap
+    owner: Int64
+    time_ps: Int64
+    slot: Int64
+    is_port: Any  # a port falls idle
+    is_timer: Any  # the retransmission timer, which does nothing unless a deadline has passed
+
+
+def own_events(world: s.World) -> OwnEvents:
+    """Return the events of all NPUs' own.
+
+    Args:
+        world: State of the LP (`World`).
+    """
+    npu = plain(world.npus.npu)[: int(world.net.const.npus)]
+    sizes = npu["heap_size"]
+    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    place = np.repeat(npu["heap"], sizes) + within
+    time_ps, slot = world.npus.heap.reshape(-1, 2)[place].T
+    owner = np.repeat(np.arange(len(npu)), sizes)
+    ports = npu["ports"][owner]
+    return OwnEvents(place, owner, time_ps, slot, slot < ports, slot == ports + s.LANES)
+
+
+def take_off(lp: LogicalProcess) -> Int64:
+    """Take all packets of the one LP of a run from inboxes and links; return them as `sent_packets`, by link and time.
+
+    Args:
+        lp: The logical process, between two windows.
+    """
+    net: Any = lp.world.net
+    packets = whole_fabric.packets_on_wires(lp.world, lp.part, lp.part.crossing_words)
+    heads = np.concatenate([net.inbox[0::2], net.wait_head]).astype(np.int64)
+    tails = np.concatenate([net.inbox[1::2], np.full(len(net.wait_head), -1)]).astype(np.int64)
+    used = heads >= 0
+    records, _ = whole_fabric.queues_of(net, heads[used], tails[used])
+    ends = np.concatenate([net.inbox, net.wait_tail[net.wait_tail >= 0]])
+    blocks = np.unique(np.concatenate([ends[ends >= 0], records]) >> s.BLOCK_SHIFT)
+    free = int(net.ctl.free_blocks)
+    net.block_free[free : free + len(blocks)] = blocks
+    net.ctl.free_blocks = free + len(blocks)
+    net.inbox[:] = net.wait_head[:] = net.wait_tail[:] = NONE
+    net.waiting[:] = net.ctl.pending[:] = 0
+    net.ctl.soonest_ps = s.INF
+    return packets[np.lexsort((packets[:, 0], np.take(packets, whole_fabric.LINK, axis=1)))]
+
+
+def pending_event_ps(world: s.World) -> int:
+    """Return the time in ps of the first event of an NPU that is not of its ports, INF without one.
+
+    Args:
+        world: State of the LP (`World`).
+    """
+    events = own_events(world)
+    return int(events.time_ps[~events.is_port & ~events.is_timer].min(initial=s.INF))
+
+
+def instant(lp: LogicalProcess, packets: Int64, moment_ps: int) -> Instant:
+    """Return the state of a logical process between two windows.
+
+    Args:
+        lp: The logical process.
+        packets: Packets on links, as `sent_packets`, by link and time.
+        moment_ps: Time in ps before which all has happened, and nothing else.
+    """
+    world = lp.world
+    net: Any = world.net
+    pairs = plain(world.qps.qp)[: int(net.ctl.queue_pairs)]
+    una = pairs["una"].copy()
+    wires = packets.copy()
+    wires[:, 0] -= moment_ps
+    wires[:, 2] = _with_numbers(wires[:, 1], wires[:, 2], -una)
+    same = [wires, *_queued(world, *_port_queues(world), moment_ps, una)]
+    same += [_columns(plain(world.npus.port), _PORT_WORDS), _columns(plain(world.npus.npu), _NPU_WORDS)]
+    same += [_columns(pairs, _PAIR_WORDS), pairs["next_seq"] - una, pairs["sent_max"] - una]
+    awaits = (una < pairs["next_seq"]) & (pairs["deadline_ps"] < s.INF)
+    same.append(np.where(awaits, pairs["deadline_ps"] - moment_ps, 0))
+    receivers = plain(world.qps.rxqp)
+    receivers = receivers[receivers["key"] != FREE]
+    same.append(receivers["expected"] - una[receivers["key"] & packet.PSN_MASK])
+    same.append(_columns(receivers, _RECEIVER_WORDS))
+    events = own_events(world)
+    order = np.lexsort((events.slot, events.owner))
+    order = order[~events.is_timer[order]]
+    times_ps = events.time_ps - events.is_port * moment_ps
+    same += [events.owner[order], events.slot[order], times_ps[order], plain(world.npus.system).view(np.int64).copy()]
+    counted = (net.counts, net.port_ties, net.mark_draws)
+    same += [_columns(plain(rows), _count_of(rows)) for rows in counted]
+    lasting = [plain(net.tx)["busy_ps"].copy(), *(plain(rows)[_time_of(rows)].copy() for rows in counted)]
+    if net.hooks.shared_switches:
+        gate = plain(net.gate)
+        same += [_columns(gate, _GATE_WORDS), _columns(plain(net.pool), _POOL_WORDS)]
+        same += _queued(world, *_gate_queues(world), moment_ps, una, TIME_MASK)
+        lasting.append(np.where(gate["paused"][:, None] >> np.arange(8) & 1, gate["since_ps"], 0))
+    same.append(np.array([net.ctl[name] for name in _SCALARS.split()] + [net.count.flows, net.count.trace_rows]))
+    return Instant(
+        moment_ps, same, lasting, una, words_of(net.count).copy(), net.tx.copy(), net.tx_dropped.copy(),
+        ObservedBuffers.of(world),
+    )  # fmt: skip
+
+
+def _count_of(rows: Any) -> str:
+    """Return the name of the word that counts in rows of ties or draws."""
+    return "draws" if "draws" in rows.dtype.names else "ties"
+
+
+def _time_of(rows: Any) -> str:
+    """Return the name of the word with the time of the latest tie or draw."""
+    return "last_draw_ps" if "draws" in rows.dtype.names else "last_tie_ps"
+
+
+def _queued(world: s.World, records: Int64, places: Int64, moment_ps: int, una: Int64, mask: int = -1) -> list[Int64]:
+    """Return what records in queues are: their places, and words relative to a moment; mask: bits of their times."""
+    words, _ = whole_fabric.words_of_packets(world.net, records)
+    word2 = _with_numbers(words[:, 1], words[:, 2], -una)
+    return [places, words[:, 0] & ~mask, moment_ps - words[:, 0] & mask, words[:, 1], word2, words[:, 3]]
+
+
+def repetitions(world: s.World, earlier: Instant, now: Instant, pending_ps: int) -> int:
+    """Return how often the stretch between two states follows again after the second one, 0 if they differ.
+
+    Args:
+        world: State of the LP (`World`), now.
+        earlier: The first state.
+        now: The second state, that of `world`.
+        pending_ps: Time in ps of the first event that is not of the network.
+    """
+    length_ps = now.moment_ps - earlier.moment_ps
+    pairs = zip(earlier.same, now.same, strict=True)
+    if length_ps <= 0 or not all(np.array_equal(before, after) for before, after in pairs):
+        return 0
+    for before, after in zip(earlier.lasting, now.lasting, strict=True):
+        if not ((after == before) | (after - before == length_ps)).all():
+            return 0
+    # a port that has sent nothing is idle
+    stays = earlier.lasting[0] == now.lasting[0]
+    if (now.lasting[0][stays] > earlier.moment_ps).any():
+        return 0
+    sent = now.una - earlier.una
+    moving = sent > 0
+    if (sent < 0).any() or not moving.any():
+        return 0
+    qp = plain(world.qps.qp)[: len(sent)]
+    if (qp["head_message"] != qp["current_message"])[moving].any():
+        return 0
+    # the last packet of a message is not sent in these periods
+    periods = int(((qp["current_end"] - 1 - qp["next_seq"])[moving] // sent[moving]).min())
+    return min(periods, (pending_ps - now.moment_ps) // length_ps)
+
+
+def go_forward(lp: LogicalProcess, packets: Int64, earlier: Instant, now: Instant, periods: int) -> None:
+    """Let a logical process be whole periods later, each as the stretch between two states that are equal.
+
+    Args:
+        lp: The logical process, in the second state.
+        packets: Packets on links, as of `instant`, which the function changes.
+        earlier: The first state.
+        now: The second state.
+        periods: Number of periods.
+    """
+    world = lp.world
+    net: Any = world.net
+    length_ps = now.moment_ps - earlier.moment_ps
+    shift_ps, sent = periods * length_ps, periods * (now.una - earlier.una)
+    packets[:, 0] += shift_ps
+    packets[:, 2] = _with_numbers(packets[:, 1], packets[:, 2], sent)
+    _let_wait(net, _port_queues(world)[0], shift_ps, sent)
+    qp: Any = world.qps.qp[: len(sent)]
+    qp.deadline_ps[(qp.una < qp.next_seq) & (qp.deadline_ps < s.INF)] += shift_ps
+    for name in ("next_seq", "una", "sent_max"):
+        qp[name] += sent
+    receivers: Any = world.qps.rxqp
+    used = receivers.key != FREE
+    receivers.expected[used] += sent[receivers.key[used] & packet.PSN_MASK]
+    times = [net.tx.busy_ps, *(rows[_time_of(rows)] for rows in (net.counts, net.port_ties, net.mark_draws))]
+    if net.hooks.shared_switches:
+        _let_wait(net, _gate_queues(world)[0], shift_ps, sent, TIME_MASK)
+        times.append(net.gate.since_ps)
+        noted: ObservedBuffers = earlier.buffers
+        noted.repeat(world, periods, length_ps)
+    for values, before, after in zip(times, earlier.lasting, now.lasting, strict=True):
+        values[after - before == length_ps] += shift_ps
+    _let_happen_later(world, shift_ps)
+    counts = words_of(net.count)
+    more = counts - earlier.counts
+    counts += periods * more * _IN_EACH
+    own: Any = net.tx
+    own.sent_bytes += periods * (packet.bytes_sent(own.sent_bytes) - packet.bytes_sent(earlier.links.sent_bytes))
+    own.sent_packets += periods * (
+        packet.packets_sent(own.sent_packets) - packet.packets_sent(earlier.links.sent_packets)
+    )
+    net.tx_dropped[:] += periods * (net.tx_dropped - earlier.dropped)
+    net.ctl.now_ps += shift_ps
+    net.ctl.begin_ps += shift_ps
+
+
+def _let_wait(net: Any, records: Int64, shift_ps: int, sent: Int64, mask: int = -1) -> None:
+    """Let packets in queues have come later, with later sequence numbers; mask: bits of their times."""
+    record = net.record
+    times_ps = record.ready_ps[records]
+    record.ready_ps[records] = (times_ps & ~mask) | (times_ps + shift_ps & mask)
+    record.w2[records] = _with_numbers(record.w1[records], record.w2[records], sent)
+
+
+def _let_happen_later(world: s.World, shift_ps: int) -> None:
+    """Let events of ports and timers of NPUs, and of switches, be later."""
+    net, npu = world.net, world.npus.npu
+    events = own_events(world)
+    times_ps = events.time_ps + (events.is_port | events.is_timer) * shift_ps
+    # a sorted list is a heap
+    order = np.lexsort((events.slot, times_ps, events.owner))
+    heap: Any = world.npus.heap.reshape(-1, 2)
+    heap[events.place] = np.stack([times_ps[order], events.slot[order]], axis=1)
+    npu.rto_at_ps[npu.rto_at_ps < s.INF] += shift_ps
+    npus = int(net.const.npus)
+    next_ps: Any = net.next_time
+    next_ps[:npus] = s.INF
+    np.minimum.at(next_ps, events.owner, times_ps)
+    later = next_ps[npus:]
+    later[later < s.INF] += shift_ps
