@@ -286,6 +286,20 @@ def test_marks_and_queues_of_periods_are_counted():
         assert of_links[0].any()
 
 
+CONGESTED = TRIMMING | {"buffer": "1MB", "ecn_kmin": "20kB", "ecn_kmax": "200kB", "load_balancing": "entropy"}
+
+
+@pytest.mark.parametrize("rule", ["reps", "mrc", "oblivious"])
+def test_marked_and_trimmed_packets_of_paths_are_counted(rule):
+    """Eight queue pairs share two cables; turns and penalties of paths return after each message."""
+    graph, program = on_leaves(pipeline(24, micros=1000), OVERSUBSCRIBED)
+    chosen = settings_with(**CONGESTED, ecn=True, entropy=rule, paths=64)
+    found = both(graph, program, replace(chosen, nvlink_framing=False, tick_ps=1_000_000))
+    assert found.reuse["repeated_periods"] >= 4
+    assert found.counters["marked_packets"] > 50
+    assert found.counters["trimmed_packets"] > 10_000
+
+
 def test_pauses_of_periods_are_counted():
     """Messages of one stage to one host; the buffer holds a part of them."""
     case = oversubscribed(buffer="3MB")
