@@ -8,10 +8,10 @@ import numpy as np
 from nadi.pdes import workers
 from nadi.pdes.checkpoint import Checkpoints
 from nadi.pdes.checkpoint.saver import Saver, reused
-from nadi.pdes.checkpoint.whole_fabric import follow_queues, wait_on_links
 from nadi.pdes.construction import build_lps, build_world
 from nadi.pdes.construction.constants import all_hooks
 from nadi.pdes.construction.layout import Layout, Outboxes, Progress, Simulation
+from nadi.pdes.construction.packets import follow_queues, wait_on_links
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core import Graph, Program, RunError
 from nadi.pdes.core.jit import Directory, compile_for, hook_address, zeros

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.checkpoint.whole_fabric import Shared, looked_up, put_in_queues, queues_of, walked, words_of_packets
+from nadi.pdes.checkpoint.whole_fabric import Shared, looked_up, walked
+from nadi.pdes.construction.packets import put_in_queues, queues_of, words_of_packets
 from nadi.pdes.core import Int64, Rows, state as s
 from nadi.pdes.core.algorithms import FREE, rehash
 from nadi.pdes.core.declared import WATCHED, DeclaredArray, arrays_by, rows_by, widen

@@ -16,6 +16,7 @@ from nadi.pdes import checkpoint
 from nadi.pdes.checkpoint import whole_fabric
 from nadi.pdes.checkpoint.checking import check_built, check_owner, check_shapes, check_world, readable
 from nadi.pdes.checkpoint.moving import move, move_rows, own_pairs, own_receivers
+from nadi.pdes.construction import packets as plain_packets
 from nadi.pdes.construction.domains import all_domains
 from nadi.pdes.construction.layout import LogicalProcess, Part, Simulation
 from nadi.pdes.core import AgreedRunError, Int64, Program, Rows, state as s
@@ -197,20 +198,20 @@ class Redivision:
     def _put_on_wires(self, lp: LogicalProcess, olds: Sequence[whole_fabric.Shared]) -> None:
         """Let all packets that are on their way to nodes of an LP wait on its links."""
         owner, graph, part = self._sim.layout.owner, self._sim.graph, lp.part
-        found = [whole_fabric.packets_on_wires(each.world, each.part, part.crossing_words) for each in olds]
+        found = [plain_packets.packets_on_wires(each.world, each.part, part.crossing_words) for each in olds]
         for shared in olds:
             sent = self._checkpoints.read(f"sent-{shared.part.number}").arrays["packets"]
             found.append(sent.reshape(-1, part.crossing_words))
         packets = np.concatenate(found)
-        packets = packets[owner[graph.link_dst[packets[:, whole_fabric.LINK]]] == part.number]
+        packets = packets[owner[graph.link_dst[packets[:, plain_packets.LINK]]] == part.number]
         packets[:, 2] = self._pairs.renumbered(packets[:, 1], packets[:, 2])
         links = np.concatenate([part.links, *part.links_in]).astype(np.int64)
         # from the link's number in the fabric to its row of `tx`
         row = np.zeros(graph.links, np.int64)
         row[links] = np.arange(len(links))
-        packets[:, whole_fabric.LINK] = row[packets[:, whole_fabric.LINK]]
+        packets[:, plain_packets.LINK] = row[packets[:, plain_packets.LINK]]
         # links need their packets in the order of arrival
-        whole_fabric.put_on_links(lp, packets[np.argsort(packets[:, 0], kind="stable")])
+        plain_packets.put_on_links(lp, packets[np.argsort(packets[:, 0], kind="stable")])
 
 
 # Saving and restoring the part of a run that one process holds.
@@ -331,7 +332,7 @@ class Saver(SnapshotPoints):
         for lp in self._sim.lps:
             number = lp.part.number
             self._checkpoints.write(
-                f"sent-{number}", checkpoint.SavedState({}, {"packets": whole_fabric.sent_packets(lp).reshape(-1)})
+                f"sent-{number}", checkpoint.SavedState({}, {"packets": plain_packets.sent_packets(lp).reshape(-1)})
             )
             self._checkpoints.write(f"names-{number}", self._names_of(lp))
             self._checkpoints.write(f"lp-{number}", _of_lp(lp))
@@ -411,9 +412,9 @@ class Saver(SnapshotPoints):
             if neighbour not in sent:
                 packets = self._checkpoints.read(f"sent-{neighbour}").arrays["packets"]
                 sent[neighbour] = packets.reshape(-1, lp.part.crossing_words)
-        coming = [whole_fabric.coming_in(lp.part, sent[neighbour]) for neighbour in lp.part.neighbours]
+        coming = [plain_packets.coming_in(lp.part, sent[neighbour]) for neighbour in lp.part.neighbours]
         if coming:
-            whole_fabric.put_on_links(lp, np.concatenate(coming))
+            plain_packets.put_on_links(lp, np.concatenate(coming))
 
 
 def make_due_changes(lp: LogicalProcess, begin_ps: int) -> None:

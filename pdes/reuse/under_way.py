@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.checkpoint import whole_fabric
+from nadi.pdes.construction import packets as plain_packets
 from nadi.pdes.construction.layout import LogicalProcess
 from nadi.pdes.core import Int64, packet, state as s
 from nadi.pdes.core.algorithms import FREE, NONE
@@ -84,7 +84,7 @@ def _port_queues(world: s.World) -> tuple[Int64, Int64]:
     for number, kind in enumerate(("control", "transit")):
         used = np.flatnonzero(port[f"{kind}_packets"] > 0)
         ends = port[f"{kind}_head"][used], port[f"{kind}_tail"][used]
-        records, counts = whole_fabric.queues_of(world.net, *ends)
+        records, counts = plain_packets.queues_of(world.net, *ends)
         found.append(records)
         places.append(np.repeat(2 * used + number, counts))
     return np.concatenate(found), np.concatenate(places)
@@ -96,7 +96,7 @@ def _gate_queues(world: s.World) -> tuple[Int64, Int64]:
     queues = gate["queues"].shape[1]
     link, queue = np.nonzero(gate["mask"][:, None] >> np.arange(queues) & 1)
     ends = gate["queues"][link, queue]
-    records, counts = whole_fabric.queues_of(world.net, ends & ((1 << 32) - 1), ends >> 32)
+    records, counts = plain_packets.queues_of(world.net, ends & ((1 << 32) - 1), ends >> 32)
     return records, np.repeat(link * queues + queue, counts)
 
 
@@ -135,11 +135,11 @@ def take_off(lp: LogicalProcess) -> Int64:
         lp: The logical process, between two windows.
     """
     net: Any = lp.world.net
-    packets = whole_fabric.packets_on_wires(lp.world, lp.part, lp.part.crossing_words)
+    packets = plain_packets.packets_on_wires(lp.world, lp.part, lp.part.crossing_words)
     heads = np.concatenate([net.inbox[0::2], net.wait_head]).astype(np.int64)
     tails = np.concatenate([net.inbox[1::2], np.full(len(net.wait_head), -1)]).astype(np.int64)
     used = heads >= 0
-    records, _ = whole_fabric.queues_of(net, heads[used], tails[used])
+    records, _ = plain_packets.queues_of(net, heads[used], tails[used])
     ends = np.concatenate([net.inbox, net.wait_tail[net.wait_tail >= 0]])
     blocks = np.unique(np.concatenate([ends[ends >= 0], records]) >> s.BLOCK_SHIFT)
     free = int(net.ctl.free_blocks)
@@ -148,7 +148,7 @@ def take_off(lp: LogicalProcess) -> Int64:
     net.inbox[:] = net.wait_head[:] = net.wait_tail[:] = NONE
     net.waiting[:] = net.ctl.pending[:] = 0
     net.ctl.soonest_ps = s.INF
-    return packets[np.lexsort((packets[:, 0], np.take(packets, whole_fabric.LINK, axis=1)))]
+    return packets[np.lexsort((packets[:, 0], np.take(packets, plain_packets.LINK, axis=1)))]
 
 
 def pending_event_ps(world: s.World) -> int:
@@ -217,7 +217,7 @@ def _time_of(rows: Any) -> str:
 
 def _queued(world: s.World, records: Int64, places: Int64, moment_ps: int, una: Int64, mask: int = -1) -> list[Int64]:
     """Return what records in queues are: their places, and words relative to a moment; mask: bits of their times."""
-    words, _ = whole_fabric.words_of_packets(world.net, records)
+    words, _ = plain_packets.words_of_packets(world.net, records)
     word2 = _with_numbers(words[:, 1], words[:, 2], -una)
     return [places, words[:, 0] & ~mask, moment_ps - words[:, 0] & mask, words[:, 1], word2, words[:, 3]]
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nadi.pdes.checkpoint import whole_fabric
+from nadi.pdes.construction import packets as plain_packets
 from nadi.pdes.construction.layout import Simulation
 from nadi.pdes.core import Int64, packet, state as s
 from nadi.pdes.reuse import under_way
@@ -194,7 +194,7 @@ class WithinMessages:
 
     def _set_down(self, packets: Int64) -> None:
         """Let packets wait on their links; set the LP's earliest event."""
-        whole_fabric.put_back(self._lp, packets)
+        plain_packets.put_back(self._lp, packets)
         net, team = self._lp.world.net, self._team
         soonest_ps = min(int(net.ctl.soonest_ps), int(net.next_time.min(initial=s.INF)))
         team.workers.soonest_ps = team.state.soonest_ps = soonest_ps  # of the one worker

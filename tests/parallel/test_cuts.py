@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from nadi.pdes import build_world, run
-from nadi.pdes.checkpoint import moving, saver, whole_fabric
+from nadi.pdes.checkpoint import moving, saver
+from nadi.pdes.construction import packets
 from nadi.pdes.core.declared import rows_by, saved_arrays
 from nadi.pdes.core.rows import ALONE, EMPTY, OWN_WAY, Row, RowsOf, WordKind, network
 from nadi.pdes.parallel import Layout, Processes, StoppedError, run_divided
@@ -90,7 +91,7 @@ def test_every_saved_array_says_how_it_is_moved():
     for each in nonempty(saved_arrays()):
         assert each.table or each.marks & {ALONE, EMPTY}, each.name
     in_its_own_way = {each.name.split(".")[-1] for each in saved_arrays() if OWN_WAY in each.marks and each.each == 1}
-    named = set(re.findall(r"\w+", "".join(Path(each.__file__).read_text() for each in (moving, saver, whole_fabric))))
+    named = set(re.findall(r"\w+", "".join(Path(each.__file__).read_text() for each in (moving, saver, packets))))
     assert in_its_own_way - named == {"wait_tail"}, "packets are put on links one by one, the last sets the tail"
 
 
