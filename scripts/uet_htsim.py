@@ -23,7 +23,7 @@ FABRICS = Path(os.environ.get("NADI_SHARED", ROOT.parent / "shared")) / "data/fa
 OPTIONS = "-linkspeed 400000 -q 100 -ecn 25 75 -cwnd 150"
 OPTIONS_800G = "-linkspeed 800000 -q 200 -ecn 50 150 -cwnd 300"
 NSCC = "-sender_cc_only"
-# in the published runs the receiver's control was the default, and nothing slowed it down
+# htsim's published runs at 4:1 had its first oversubscribed control: docs/explanation/fabrics/ultra-ethernet.md
 RCCC = "-receiver_cc_only -force_disable_oversubscribed_cc"
 
 
