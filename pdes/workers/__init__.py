@@ -245,6 +245,7 @@ def compile_kernels(layout: Layout | None = None, settings: Settings | None = No
             compile_for(domains.take_packets, 0, words, words, words, words, words, words)
             compile_for(domains.begin_cells, 0, 0, words, words, words, words, words, words)
             compile_for(quiescent.find_windows, 0, words, words, words, words)
+            compile_for(quiescent.forget, 0, 0)
             compile_for(quiescent.write_state, 0, 0, words, words, words, words)
             compile_for(periods.repeat_rows, 0, 0, 0, words, words, words, words, words, words)
             compile_for(periods.go_forward, 0, 0, words, words, words, words, words)
