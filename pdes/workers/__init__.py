@@ -1,9 +1,8 @@
 """Workers that process the windows: threads, processes, MPI ranks, and their communication.
 
 This module has the workers of a process, the points where they take snapshots, and the compilation of their kernels. A
-mailbox is the interface between the processes of a run: a team, outboxes, and the merging of their outcomes. There are
-three kinds: `SingleProcess`, one process whose workers are threads; processes of this machine, and MPI ranks, each with
-threads (`pdes.workers.processes`).
+mailbox is the interface between the processes of a run: a team, outboxes, and the merging of outcomes. There are three:
+`SingleProcess`, whose workers are threads; processes of a machine, and MPI ranks, with threads each (`processes.py`).
 """
 
 import threading
