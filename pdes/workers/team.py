@@ -253,9 +253,11 @@ def signs_of(context, lp):
     if watch.mark == NO_MARK:
         return BUSY
     world = world_at(context.addresses[lp])
-    if not has_no_packets(world):
+    # the mark first: it takes fewer instructions
+    is_watched = lp == watch.lp
+    if (is_watched and world.npus.npu[watch.npu].rows_left > watch.mark) or not has_no_packets(world):
         return BUSY
-    return AT_MARK if lp == watch.lp and world.npus.npu[watch.npu].rows_left <= watch.mark else 0
+    return AT_MARK if is_watched else 0
 
 
 @inline
