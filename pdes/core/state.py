@@ -75,8 +75,8 @@ CONTROL, FRAMES, TRIMMED = 8, 9, 10  # queues of a gate after those of the 8 dat
 
 FLOWLETS = 1024  # flows that a switch distinguishes by a hash
 
-# Events that congestion control handles (pdes/nic/congestion).
-CC_START, CC_SENT, CC_ACK, CC_CNP, CC_LOSS, CC_REST = range(6)
+# Events that congestion control handles (pdes/nic/congestion), those without a packet first.
+CC_START, CC_REST, CC_SENT, CC_ACK, CC_CNP, CC_LOSS = range(6)
 LOSS_NAK, LOSS_TIMEOUT, LOSS_TRIMMED = range(3)
 # Operations of the hook of credits (pdes/nic/receiver_credits.py).
 CREDIT_BEGIN, CREDIT_SPEND, CREDIT_HEAR, CREDIT_CONTROL, CREDIT_RECEIVE, CREDIT_PACE, CREDIT_REQUEST = range(7)

@@ -371,11 +371,12 @@ def update(world_address, pair, event, now_ps, sent_bytes, _b, _c):
     world = world_at(world_address)
     params = parameters(world.qps.par)[0]
     state = own(world.qps.cc)[pair]
-    if event == CC_START:
-        start(world.net, state)
-        return 0
-    if event == CC_REST:
-        rest(params, state, now_ps)
+    # one question for both, as each packet asks it
+    if event <= CC_REST:
+        if event == CC_START:
+            start(world.net, state)
+        else:
+            rest(params, state, now_ps)
         return 0
     # first the timers up to now, then the event itself: at one time an expiration precedes the notification
     catch_up(params, state, now_ps)
