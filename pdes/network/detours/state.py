@@ -186,6 +186,23 @@ def any_column(net, routes, node, word1, now_ps):
 
 
 @inline
+def first_column(net, routes, node, word1, word2, now_ps):
+    """Return `any_column` for a packet that nothing is decided of, at its first switch; -1 elsewhere and for others.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet, with its state.
+        now_ps: Current time in ps.
+    """
+    if word2 >= 0 and is_home_of(net, routes, node, source(word1)) and may_decide(net, routes, node, word1):
+        return any_column(net, routes, node, word1, now_ps)
+    return np.int64(-1)
+
+
+@inline
 def near_column(net, routes, node, now_ps):
     """Return the column of a home in the group to which a random one of the switch's links leads; -1 = no such link.
 
@@ -299,20 +316,6 @@ def hops_to(net, routes, node, dst):
 
 
 @inline
-def hops_over(net, routes, node, column, dst):
-    """Return the links from a switch over a home of a detour to the nearest home of an NPU.
-
-    Args:
-        net: Nodes, links and packets of the LP (`Net`).
-        routes: Routing state of the LP (`Routes`).
-        node: Number of the switch in the LP.
-        column: Column of the home of the detour.
-        dst: Number of the destination NPU.
-    """
-    return np.int64(routes.switch_hops[routes.switch_row[node] + column]) + hops_of_detour(net, routes, column, dst)
-
-
-@inline
 def links_of_both(net, routes, node, word1, word2, column):
     """Return a packet's next link on its shortest path, and on a detour over a home; the first twice at the home.
 
@@ -346,15 +349,47 @@ def prefers_minimal(net, routes, node, word1, word2, column, now_ps):
         column: Column of the home of the detour.
         now_ps: Current time in ps.
     """
-    dst = destination(word1)
     minimal, detour = links_of_both(net, routes, node, word1, word2, column)
-    if minimal == detour:
-        return True
+    return minimal == detour or prefers_first(net, routes, node, word1, column, minimal, detour, now_ps)
+
+
+@inline
+def prefers_first(net, routes, node, word1, column, minimal, detour, now_ps):
+    """Return `prefers_minimal` where the paths begin with different links.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        column: Column of the home of the detour.
+        minimal: First link of the shortest path.
+        detour: First link of the detour.
+        now_ps: Current time in ps.
+    """
     queue = queued_packets(net, node, minimal, now_ps)
     if queue == 0:
         return True
     other = queued_packets(net, node, detour, now_ps)
-    return queue * hops_to(net, routes, node, dst) <= other * hops_over(net, routes, node, column, dst)
+    return is_no_longer(net, routes, node, word1, column, queue, other)
+
+
+@inline
+def is_no_longer(net, routes, node, word1, column, queue, other):
+    """Return whether a queue times the links of the shortest path is at most another times those of a detour.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        column: Column of the home of the detour.
+        queue: What waits on the shortest path.
+        other: What waits on the detour, in the same unit.
+    """
+    dst = destination(word1)
+    detour = np.int64(routes.switch_hops[routes.switch_row[node] + column]) + hops_of_detour(net, routes, column, dst)
+    return queue * hops_to(net, routes, node, dst) <= other * detour
 
 
 @inline

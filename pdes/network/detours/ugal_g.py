@@ -87,12 +87,10 @@ def route(world_address, node, record, now_ps):
         now_ps: Current time in ps.
     """
     net, routes, word1, word2 = detour.opened(world_address, record)
-    is_first = detour.is_home_of(net, routes, node, packet.source(word1))
-    if word2 >= 0 and is_first and detour.may_decide(net, routes, node, word1):
-        column = detour.any_column(net, routes, node, word1, now_ps)
-        if column >= 0 and column != routes.node[node].column:
-            other = packet.on_detour(word2, column)
-            minimal = queues_on_path(net, routes, node, word1, word2, now_ps)
-            if minimal > 0 and minimal > queues_on_path(net, routes, node, word1, other, now_ps):
-                word2 = other
+    column = detour.first_column(net, routes, node, word1, word2, now_ps)
+    if column >= 0 and column != routes.node[node].column:
+        other = packet.on_detour(word2, column)
+        minimal = queues_on_path(net, routes, node, word1, word2, now_ps)
+        if minimal > 0 and minimal > queues_on_path(net, routes, node, word1, other, now_ps):
+            word2 = other
     return detour.go_on(net, routes, node, record, word1, word2, now_ps)

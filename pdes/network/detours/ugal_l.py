@@ -6,8 +6,8 @@ links further on is what full buffers hold back: queues without a limit tell it 
 """
 
 from nadi.pdes.core.jit import hook
-from nadi.pdes.core.packet import on_detour, source
-from nadi.pdes.network.detours.state import any_column, go_on, is_home_of, may_decide, opened, prefers_minimal
+from nadi.pdes.core.packet import on_detour
+from nadi.pdes.network.detours.state import first_column, go_on, opened, prefers_minimal
 
 TITLE = "a detour where the shortest path's queue is longer, decided at the first switch"
 READS_QUEUES = True
@@ -24,9 +24,7 @@ def route(world_address, node, record, now_ps):
         now_ps: Current time in ps.
     """
     net, routes, word1, word2 = opened(world_address, record)
-    is_first = is_home_of(net, routes, node, source(word1))
-    if word2 >= 0 and is_first and may_decide(net, routes, node, word1):
-        column = any_column(net, routes, node, word1, now_ps)
-        if column >= 0 and not prefers_minimal(net, routes, node, word1, word2, column, now_ps):
-            word2 = on_detour(word2, column)
+    column = first_column(net, routes, node, word1, word2, now_ps)
+    if column >= 0 and not prefers_minimal(net, routes, node, word1, word2, column, now_ps):
+        word2 = on_detour(word2, column)
     return go_on(net, routes, node, record, word1, word2, now_ps)

@@ -32,19 +32,20 @@ def prefers_minimal(net, routes, node, word1, word2, column, now_ps):
         column: Column of the home of the detour.
         now_ps: Current time in ps.
     """
-    link, other = detour.links_of_both(net, routes, node, word1, word2, column)
-    if link != other:
-        return detour.prefers_minimal(net, routes, node, word1, word2, column, now_ps)
-    # output queues have no lanes
-    if net.hooks.shared_switches == 0 or column == routes.node[node].column:
+    minimal, other = detour.links_of_both(net, routes, node, word1, word2, column)
+    if minimal != other:
+        return detour.prefers_first(net, routes, node, word1, column, minimal, other, now_ps)
+    # output queues have no lanes; a queue of nothing also brings the port up to the packet's time
+    if (
+        net.hooks.shared_switches == 0
+        or column == routes.node[node].column
+        or detour.queued_packets(net, node, minimal, now_ps) == 0
+    ):
         return True
-    if detour.queued_packets(net, node, link, now_ps) == 0:
-        return True
-    dst = packet.destination(word1)
-    queued_bytes = net.gate[link].queued_bytes
-    minimal = np.int64(queued_bytes[packet.data_class(word1)]) * detour.hops_to(net, routes, node, dst)
-    begun = np.int64(queued_bytes[packet.data_class(raised(net, word1))])
-    return minimal <= begun * detour.hops_over(net, routes, node, column, dst)
+    waiting = net.gate[minimal].queued_bytes
+    queue = np.int64(waiting[packet.data_class(word1)])
+    begun = np.int64(waiting[packet.data_class(raised(net, word1))])
+    return detour.is_no_longer(net, routes, node, word1, column, queue, begun)
 
 
 @hook
@@ -58,10 +59,8 @@ def route(world_address, node, record, now_ps):
         now_ps: Current time in ps.
     """
     net, routes, word1, word2 = detour.opened(world_address, record)
-    is_first = detour.is_home_of(net, routes, node, packet.source(word1))
-    if word2 >= 0 and is_first and detour.may_decide(net, routes, node, word1):
-        column = detour.any_column(net, routes, node, word1, now_ps)
-        if column >= 0 and not prefers_minimal(net, routes, node, word1, word2, column, now_ps):
-            word2 = packet.on_detour(word2, column)
-            net.record[record].w1 = raised(net, word1)
+    column = detour.first_column(net, routes, node, word1, word2, now_ps)
+    if column >= 0 and not prefers_minimal(net, routes, node, word1, word2, column, now_ps):
+        word2 = packet.on_detour(word2, column)
+        net.record[record].w1 = raised(net, word1)
     return detour.go_on(net, routes, node, record, word1, word2, now_ps)
