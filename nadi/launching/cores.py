@@ -2,8 +2,11 @@
 
 import math
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+_LOOK_S = 0.2  # for how long the use of processors is observed, in seconds
 
 
 def usable_cores(root: Path = Path("/")) -> int:
@@ -12,19 +15,45 @@ def usable_cores(root: Path = Path("/")) -> int:
     Args:
         root: Folder of the file system, which has proc and sys.
     """
-    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    siblings = (root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list" for cpu in cpus)
+    siblings = (root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list" for cpu in _usable_processors())
     # threads of a core name the same list; a processor without one counts as a core
     cores = len({next(iter(lines(path)), str(path)) for path in siblings})
     return max(1, math.floor(min([cores, *_shares_of_groups(root)])))
 
 
-def idle_cores() -> int:
-    """Return the number of physical cores, of those that this process may use, that others leave idle; at least 1."""
+def idle_cores(root: Path = Path("/")) -> int:
+    """Return the number of physical cores, of those that this process may use, that others leave idle; at least 1.
+
+    Args:
+        root: Folder of the file system, which has proc and sys.
+    """
     # Workers wait for each other in every window: one whose core another process uses makes all wait for milliseconds.
-    # This process has just begun, and counts for a part of a processor in the mean of the last minute.
-    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    return max(1, min(usable_cores(), math.floor((os.cpu_count() or 1) - busy + 0.5)))
+    # The load average would still count, for minutes, what has ended before this run. This process sleeps meanwhile.
+    before = _times_of_processors(root)
+    time.sleep(_LOOK_S)
+    after = _times_of_processors(root)
+    used = 0.0  # processors in use, by the share of their time that passed
+    for cpu in before.keys() & after.keys():
+        idle, total = (end - begin for begin, end in zip(before[cpu], after[cpu], strict=True))
+        used += 1 - idle / total if total > 0 else 0
+    return max(1, min(usable_cores(root), math.floor(len(_usable_processors()) - used + 0.5)))
+
+
+def _usable_processors() -> set[int]:
+    """Return the numbers of the processors on which this process may run."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def _times_of_processors(root: Path) -> dict[int, tuple[int, int]]:
+    """Return the time idle and in all of each processor that this process may use; {} where `root` has none."""
+    usable, found = {f"cpu{cpu}": cpu for cpu in _usable_processors()}, {}
+    for line in lines(root / "proc/stat"):
+        name, *times = line.split()
+        if name in usable:
+            # user, nice, system, idle, waiting for disks, interrupts, ... (proc(5)); guests are part of user and nice
+            spent = [int(each) for each in times[:8]]
+            found[usable[name]] = spent[3] + spent[4], sum(spent)
+    return found
 
 
 def _shares_of_groups(root: Path) -> Iterator[float]:

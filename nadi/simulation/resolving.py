@@ -105,7 +105,10 @@ class _Inputs(NamedTuple):
             kinds = coupled_collectives(work.program, CollectiveCosts(graph, settings), work.collectives)
             settings = replace(settings, coupled=kinds)
         expected = of_all_ranks(own, ranks)
+        all_rows = settings
         settings, own = resource_checks.with_rows_of_messages(config.output.flows, settings, own, expected.messages)
+        if settings is not all_rows:
+            expected = of_all_ranks(own, ranks)
         resource_checks.check_run(own, expected, settings, self.workers.total, force=force)
         # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
         resource_checks.check_counters(graph, work.program, own)

@@ -75,6 +75,18 @@ def test_a_small_step_is_simulated_to_the_picosecond_by_one_worker():
     assert (chosen(plan), plan.note) == ((0, 1, 1), "")
 
 
+def test_the_expected_memory_leaves_out_rows_of_messages_that_have_none(monkeypatch):
+    def planned():
+        return Resolver(load_config(None, SMALL)).plan(has_folder=True)
+
+    with_rows = planned()
+    monkeypatch.setattr(resource_checks, "MAX_ROWS_OF_MESSAGES", 0)
+    without = planned()
+    assert [plan.settings.record_replayed for plan in (with_rows, without)] == [True, False]
+    saved = with_rows.expected.memory_bytes - without.expected.memory_bytes
+    assert saved == resource_checks._MESSAGE_BYTES * without.expected.replayable > 0
+
+
 def test_ticks_must_be_short_beside_computation(monkeypatch):
     monkeypatch.setattr(choices, "FEWEST_BYTES_WITH_TICK", 0)
     plan = plan_of(SMALL)
@@ -116,10 +128,25 @@ def test_workers_are_cores_that_others_leave_idle(tmp_path, monkeypatch):
     assert machine.usable_cores(tmp_path) == 3
     write(tmp_path, "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "50000\n")
     assert machine.usable_cores(tmp_path) == 1
-    monkeypatch.setattr(machine, "usable_cores", lambda: 6)
-    for load, idle in ((0.3, 6), (2.4, 6), (4.6, 3), (12.0, 1)):
-        monkeypatch.setattr(os, "getloadavg", lambda mean=load: (mean, 0.0, 0.0))
-        assert machine.idle_cores() == idle
+
+
+def test_idle_cores_are_those_that_others_do_not_use_now(tmp_path, monkeypatch):
+    """Of four processors that may be used, some are busy for a share of the time between two looks."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 5})
+    assert machine.idle_cores(tmp_path) == 4  # nothing is known of processors
+
+    def passed(ticks, shares):
+        """Write the processors' times after some ticks, of which each was in use for a share; 3 may not be used."""
+        rows = [
+            f"cpu{cpu} {1000 + int(ticks * share)} 7 0 {5000 + int(ticks * (1 - share))} 3 0 0 0 9 0"
+            for cpu, share in zip((0, 1, 2, 3, 5), (*shares, 1, 0), strict=True)
+        ]
+        write(tmp_path, "proc/stat", "\n".join(["cpu 1 2 3 4 5 6 7 8 9 10", *rows, "intr 5 6"]))
+
+    for shares, idle in (((0, 0, 0), 4), ((0.1, 0.1, 0.1), 4), ((1, 0, 0), 3), ((1, 1, 0.2), 2), ((1, 1, 1), 1)):
+        passed(0, shares)
+        monkeypatch.setattr(machine.time, "sleep", lambda _, shares=shares: passed(20, shares))
+        assert machine.idle_cores(tmp_path) == idle
 
 
 def snapshot(hops, rows, counted=0):

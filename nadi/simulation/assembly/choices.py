@@ -99,7 +99,9 @@ def workers(named: EngineSection, graph: Graph, expected: Estimate, given: Worke
     hosts = len(np.unique(graph.host))
     number = given.workers
     if named.workers is None and given.backend == "threads":
-        number = min(cores.idle_cores(), int(simulated // FEWEST_HOPS_OF_WORKER), hosts)
+        number = min(int(simulated // FEWEST_HOPS_OF_WORKER), hosts)
+        # idle cores take a moment to find
+        number = min(number, cores.idle_cores()) if number > 1 else number
     number = max(1, number)
     lps = given.lps_per_worker
     if named.lps_per_worker is None and number > 1 and simulated >= number * FEWEST_HOPS_OF_WORKER:
