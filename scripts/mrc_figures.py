@@ -40,6 +40,10 @@ MRC = {  # lossy, trimming, sprayed over all ports; the retransmission timeout i
     "rto": "262us",
     "detection_time": "1s",  # no routing protocol: only senders react
 }
+# Equal windows of ten bandwidth-delay products without control: queues of full uplinks never fall empty.
+UNCONTROLLED = {key: value for key, value in MRC.items() if not key.startswith(("congestion", "trim"))} | {
+    "window": "1MB"
+}
 # A RoCE NIC has no window: only its packet numbers, of which 2^23 may be under way (InfiniBand volume 1, 9.7.2). With
 # Nadi's window of one round trip, seven senders have less under way than switches mark or pause at.
 ROCE = {"switch": "shared-buffer", "queue_pairs": "message", "window": "1GB"}
@@ -125,9 +129,10 @@ def capacity() -> Iterator[Figure]:
     # nothing is full.
     topology, flows = planes(64, 1, 800, 32), [(i, i + 32, 14308 * 4096) for i in range(32)]
     fault = {"at": f"{FAULT_US}us", "link": "leaf 0 - spine 0", "state": "down"}
-    whole, left = (uplinks_in_use(simulate(topology, flows, MRC, faults), 800) for faults in ([], [fault]))
-    found = f"{left:.2f} of 31 link rates in use, {whole:.2f} of 32 without the fault"
-    yield Figure("leaf-spine link, one plane of 800G: uplinks of its leaf", f"3 % ({1 / 32:.3%})", found)
+    for name, network in {"equal windows": UNCONTROLLED, "NSCC": MRC}.items():
+        whole, left = (uplinks_in_use(simulate(topology, flows, network, faults), 800) for faults in ([], [fault]))
+        found = f"{left:.2f} of 31 link rates in use, {whole:.2f} of 32 without the fault"
+        yield Figure(f"leaf-spine link, one plane of 800G, {name}: uplinks of its leaf", f"3 % ({1 / 32:.3%})", found)
     cases = {
         "leaf-spine link, one plane of 800G": (topology, 32, 32, "leaf 0 - spine 0", "3 %", 1 / 32),
         "leaf-spine link, 8 planes of 100G": (planes(512, 8, 800, 256), 256, 32, "leaf 0 - spine 0", "0.4 %", 1 / 256),
