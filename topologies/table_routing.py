@@ -501,14 +501,15 @@ def build_table_routing(
     link_dst: Int32,
     group: Int32 | None = None,
     link_order: Int8 | None = None,
+    *,
+    refuses_long: bool = True,
 ) -> TableRouting:
     """Return shortest paths by hop count, with all equal-cost links; a set includes parallel links.
 
     With groups, the shortest paths are among those with the fewest links between groups: in a dragonfly, a path over a
     third group may have fewer links in all, but takes twice the capacity between groups (Kim et al., ISCA 2008).
     NPUs are the nodes 0 .. npus-1 and carry no transit. With each link, its reverse is included. Raises TopologyError:
-    two NPUs are linked
-    directly, or the tables would not fit in memory.
+    two NPUs are linked directly, a path is too long, or the tables would not fit in memory.
 
     Args:
         npus: The number of NPUs.
@@ -517,6 +518,7 @@ def build_table_routing(
         link_dst: int32[links], the receiving node of each link.
         group: int32[nodes], the group of each switch, -1 = none; None = no switch has one.
         link_order: int8[links], `Graph.link_order`.
+        refuses_long: Whether a path that is too long for the tables is an error; if not, its ends have none.
     """
     _refuse_direct_links(npus, link_src, link_dst)
     # row of the table of each node: switch `npus + i` has row i, NPUs have none
@@ -537,7 +539,7 @@ def build_table_routing(
             f"expected at most {_MAX_ENTRIES} entries"
         )
     length = _lengths(link_src[between], link_dst[between], group)
-    distance = all_distances(rows, home_node - npus, src, dst, length)
+    distance = all_distances(rows, home_node - npus, src, dst, length, refuses_long=refuses_long)
     sets = PortSets()
     home, attach_set = _attach(npus, link_dst[down], attach_home, down, sets)
     next_set = next_sets(distance, src, dst, length, between, sets, link_order)
@@ -615,7 +617,9 @@ def _links_of_distance(distance: Int8, length: Int64) -> Int8:
     return np.where(distance == UNREACHABLE, UNREACHABLE, links).astype(np.int8)
 
 
-def all_distances(switches: int, home_row: Int32, src: Int32, dst: Int32, length: Int64) -> Int8:
+def all_distances(
+    switches: int, home_row: Int32, src: Int32, dst: Int32, length: Int64, *, refuses_long: bool = True
+) -> Int8:
     """Return int8[switches, homes]: distances from every switch to every home.
 
     The homes that reach a switch are a row
@@ -627,6 +631,7 @@ def all_distances(switches: int, home_row: Int32, src: Int32, dst: Int32, length
         src: int32[links], the sending switch of each link between switches, ascending.
         dst: int32[links], the receiving switch of each link.
         length: int64[links], the length of each link, 1 or GLOBAL_LENGTH.
+        refuses_long: Whether to raise TopologyError for a path longer than int8 can say; if not, it is UNREACHABLE.
     """
     homes = len(home_row)
     bits = np.zeros((switches, -(-homes // 64) * 8), np.uint8)
@@ -663,6 +668,8 @@ def all_distances(switches: int, home_row: Int32, src: Int32, dst: Int32, length
         # one assignment per level writes all pairs at that distance; a queue per home would be a Python loop
         seen |= frontier
         distance[np.unpackbits(frontier.view(np.uint8), axis=1, count=homes).view(bool)] = level
+    if not refuses_long:
+        return distance
     raise TopologyError(f"a path of more than {_MAX_HOPS} links between switches; expected a shorter one")
 
 

@@ -102,6 +102,12 @@ def plans_ps(graph, chunks, lanes, size, *, launch_ps=0, **settings):
 ONE_MESSAGE = [[Lane().step(send_to=1)], [Lane().step(receive_from=0)]]
 
 
+@pytest.mark.parametrize("spec", ["slim-fly:q=7,p=1", "hyperx:sizes=8x8,p=1"])
+def test_a_ring_over_more_switches_than_a_path_may_have_is_played(spec):
+    """The links of its routes form a circle of as many switches as NPUs, each a group, without the shorter ways."""
+    assert above_of_ps(spec, "all-reduce", "ring", 8 * 65536) == 0
+
+
 @pytest.mark.parametrize("message", [64, 16 * 4096, 100 * 4096])
 @pytest.mark.parametrize("npus", [2, 5, 8])
 @pytest.mark.parametrize(("kind", "rounds"), [("all-reduce", 2), ("all-gather", 1)])

@@ -303,7 +303,8 @@ def _copy(
     src, dst = (number[ends[own]].astype(np.int32) for ends in (graph.link_src, graph.link_dst))
     npus = nodes[nodes < graph.npus]
     order = None if graph.link_order is None else graph.link_order[own]
-    routing = build_table_routing(len(npus), len(nodes), src, dst, graph.group[nodes], order)
+    # without the links that no route takes, pairs that exchange nothing may be far from each other
+    routing = build_table_routing(len(npus), len(nodes), src, dst, graph.group[nodes], order, refuses_long=False)
     # where switches choose among several cables, each of them is there `copies` times
     widest = int(np.diff(routing.set_ptr).max(initial=0))
     if widest > MAX_SET:
