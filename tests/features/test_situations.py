@@ -14,7 +14,7 @@ from nadi.workload import algorithms_of
 from tests.budgets import FRESH
 from tests.features.matrix import REFUSED, Matrix
 from tests.features.running import outcome_of_file, toml_of
-from tests.features.situations import changes
+from tests.features.situations import changes, values
 from tests.features.situations.__main__ import is_any_valid
 from tests.features.situations.relations import broken
 from tests.features.situations.running import outcome, run_with_results, sections, warm_up
@@ -63,7 +63,7 @@ def seed_of_this_run():
 
 
 def test_every_named_machine_and_cluster_is_a_place():
-    assert {text.split()[1] for text in FACTORS[PLACE]} == {*clusters(), *machines()}
+    assert {text.split()[1] for text in FACTORS[PLACE]} == {*clusters(), *machines(), *values.FABRICS}
 
 
 @pytest.mark.parametrize("limit", LIMITS)

@@ -52,6 +52,8 @@ AT, UNTIL = "50us", "250us"
 def topology_of(place, gpus, units):
     """Return the keys of [topology] of a place and its units, as FACTORS names them, with a number of GPUs."""
     kind, name = place.split()
+    if kind == "fabric":
+        return {"spec": f"{name}:{factors.FABRICS[name].get(gpus, f'npus={gpus}')}"}
     found = {"cluster": name, "gpus": gpus} if kind == "cluster" else {"spec": f"{name}:npus={gpus}"}
     key = "hosts_per_rail_leaf" if kind == "machine" else "hosts_per_unit"
     if units == "of one server" and (kind == "machine" or key in clusters()[name].fabric):
@@ -118,7 +120,7 @@ def sections(situation, folder):
     found = {"topology": topology_of(*_fabric(value)), "engine": dict(ENGINE[value[factors.WORKERS]])}
     if value[factors.REUSE] == "off":
         found["engine"]["reuse"] = "off"
-    network = dict(NETWORK[fidelity])
+    network = factors.FABRIC_NETWORK.get(place.split()[1], {}) | NETWORK[fidelity]
     if fidelity == "mixed":
         network["flows"] = MIXED[value[factors.WORK]]
     if value[factors.FAULT] != "none" and graph is not None:
@@ -127,6 +129,8 @@ def sections(situation, folder):
             network["detection_time"] = "20us"
     if place.startswith("machine"):
         found["compute"] = {"gpu": machines()[place.split()[1]].accelerator}
+    elif place.startswith("fabric"):
+        found["compute"] = {"gpu": "h100"}
     found["network"] = network
     if value[factors.COMPANY] == "alone":
         return job_of(value[factors.WORK], gpus, folder) | found

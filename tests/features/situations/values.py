@@ -8,6 +8,34 @@ import itertools
 from nadi.topologies.clusters import clusters
 from nadi.topologies.machines import machines
 
+FABRICS = {
+    "dragonfly": {8: "p=1,a=4,h=1,groups=2", 16: "p=1,a=4,h=1,groups=4", 64: "p=4,a=4,h=1,groups=4"},
+    "dragonfly-plus": {8: "p=1,leaves=2,h=2,groups=4", 16: "p=2,leaves=2,groups=4", 64: "p=4,leaves=4,groups=4"},
+    "slim-fly": {64: "q=4,p=2"},
+    "hyperx": {8: "sizes=4x2,p=1", 16: "sizes=4x4,p=1", 64: "sizes=8x8,p=1"},
+    "multi-plane": {npus: f"npus={npus},planes=4,nics_per_leaf=4" for npus in (8, 16, 64)},
+    "rail-only": {npus: f"npus={npus}" for npus in (8, 16, 64)},
+    "zcube": {npus: f"npus={npus},npus_per_switch=4" for npus in (8, 16, 64)},
+    "twisted-torus": {8: "sizes=4x2", 16: "sizes=4x2x2"},
+}
+"""Parameters of fabrics without names of machines, by their number of NPUs."""
+FABRIC_NETWORK = {
+    "dragonfly": {"routing": "ugal-l", "switch": "shared-buffer"},
+    "dragonfly-plus": {"routing": "par"},
+    "hyperx": {"switch": "credits", "virtual_lanes": 2},
+    "multi-plane": {
+        "nic_ports": "all",
+        "entropy": "mrc",
+        "paths": 16,
+        "delivery": "rud",
+        "congestion_control": "nscc",
+        "switch": "shared-buffer",
+        "pfc": False,
+        "trimming": True,
+    },
+    "zcube": {"load_balancing": "adaptive"},
+}
+"""Keys of [network] with these fabrics."""
 PLACE, GPUS, UNITS, WORK = "place", "gpus", "units", "work"
 FIDELITY, FAULT, LINK = "fidelity", "fault", "link"
 COMPANY, REUSE, RESTART, WORKERS = "company", "reuse", "restart", "workers"
@@ -16,7 +44,8 @@ ENDS_ON_THE_WAY = "exact, and in vain on the way"
 FACTORS = {
     PLACE: ["cluster dgx-h100-superpod"]
     + [f"cluster {name}" for name in clusters() if name != "dgx-h100-superpod"]
-    + [f"machine {name}" for name in machines()],
+    + [f"machine {name}" for name in machines()]
+    + [f"fabric {name}" for name in FABRICS],
     GPUS: [16, 8, 64],
     UNITS: ["as published", "of one server"],  # of the latter, several servers need spines
     WORK: ["dense", "experts", "fsdp", "serving", "collectives"],
@@ -56,6 +85,8 @@ LIMITS = {
         FAULT: ["link down", "link back", "cable down", "switch down", "switch back"],
     },
     "a torus of so many": {PLACE: ["cluster tpu-v4"], GPUS: [16]},
+    "a slim fly of so many": {PLACE: ["fabric slim-fly"], GPUS: [8, 16]},
+    "a twisted torus of so many": {PLACE: ["fabric twisted-torus"], GPUS: [64]},
     "whole messages have no faults": {FIDELITY: ["whole messages", "whole messages, unaware"], FAULT: _FAULTS},
     "closed forms: slow GPUs, and links that are slow for the whole run": {
         FIDELITY: ["closed forms"],
