@@ -19,7 +19,7 @@ from nadi.workload.collectives import ON_NVSWITCHES, choose, default_algorithm, 
 from nadi.workload.shape import GroupShape, shape_of, stripes_of
 
 MAX_PACKETS = 1 << 16  # number of packets up to which packets are simulated: 50 ms
-MAX_FLOWS = 1 << 16  # number of messages up to which flows are: 150 ms
+MAX_FLOWS = 1 << 18  # number of messages up to which flows are: 0.3 s
 MAX_STEPS = 1 << 21  # number of steps of plans up to which plans are built: some seconds, and 300 MB
 _FEW_MEMBERS = 64  # number of members up to which no plan is coarse (workload.collectives)
 SEND_RECEIVE = "send-receive"
@@ -94,7 +94,7 @@ class Group:
         steps, messages = extent.steps, extent.steps * (n if extent.plans == 1 else 1)
         # as in `closed_form`: chunks of plans of large groups may be so large that the formula is nearer
         is_coarse = has_own_formula and n > _FEW_MEMBERS and chosen.is_coarse(kind, shape, size_bytes)
-        if has_own_formula and (is_coarse or messages > 2 * MAX_FLOWS or steps > MAX_STEPS):
+        if has_own_formula and (is_coarse or messages > MAX_FLOWS or steps > MAX_STEPS):
             return self._by_formula(kind, choice, formula_ps, parts, None)
         schedules = ScheduleSet()
         number = schedules.add(kind, algorithm, n, shape, size_bytes, stripes)
