@@ -1,7 +1,7 @@
 """From a question to the rows of its answer: the fabric, the groups of hosts, their times, and bands around them."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,20 +11,29 @@ from nadi.configuration.run_file import collective_config
 from nadi.errors import ConfigError
 from nadi.inputs.arrays import Int64
 from nadi.inputs.limits import MAX_NPUS
+from nadi.insight.nccl_tests_command import NcclTestsCommand
 from nadi.simulation.closed_forms import program_of
 from nadi.simulation.resolving import Resolver, TimedFabric
 from nadi.studies.collectives import sizes_of
-from nadi.studies.expectation.link_loads import MAX_CONNECTIONS, FabricTime, LinkLoads, is_hashed, is_oversubscribed
+from nadi.studies.expectation.link_loads import (
+    MAX_CONNECTIONS,
+    FabricTime,
+    LinkLoads,
+    connections_of,
+    is_hashed,
+    is_oversubscribed,
+    of_program,
+    of_shift,
+)
 from nadi.studies.expectation.rows import ALL_SIZES, KINDS, SIZES, Expectation, ExpectedRow, Question
-from nadi.studies.expectation.timing import LATENCY, LINKS, SEND_RECEIVE, CollectiveTime, Group
+from nadi.studies.expectation.timing import LATENCY, SEND_RECEIVE, CollectiveTime, Group
 from nadi.topologies import clusters
 from nadi.validation import collective_question, ratio_band
 from nadi.validation.questions import Question as ValidationQuestion
-from nadi.workload import algorithms_of
 
 _SHOWN_SCALES = 3  # number of group sizes without --all: one host, two, and all
-_CHANNELS = re.compile(r"([0-9]+) channels")
-_MAX_HOSTS = 1 << 16
+_BEFORE_DATA = ("launch", "protocol", LATENCY)  # parts of a time that no link can hide
+_MAX_RATIO = 4  # ratio of sizes up to which the bytes of links are taken to be proportional
 
 
 class _Scale(NamedTuple):
@@ -48,22 +57,28 @@ def expect(question: Question, tell: Callable[[str], None] = lambda _: None) -> 
     graph = fabric.graph
     command = question.command
     kinds = _kinds(question)
-    scales = [_of_command(graph, question)] if command else list(_scales(graph, question))
-    nccl = dict(command.nccl) if command else {}
+    scales = [_of_command(graph, question, command)] if command else list(_scales(graph, question))
     rows, counts = [], []
-    follows_hash, follows_loads = is_hashed(graph, fabric.settings), is_oversubscribed(graph)
+    hashed, loads = is_hashed(graph, fabric.settings), is_oversubscribed(graph)
     for scale in scales:
-        group = Group(fabric, scale.members, nccl)
-        path_times = _Paths(group, hashed=follows_hash, loads=follows_loads)
+        follows = (hashed or loads) and scale.hosts > 1
+        channels = command.channels if command else (0, 0)
+        group = Group(fabric, scale.members, command.nccl if command else {}, channels, follows_links=follows)
+        paths = _Paths(group, hashed=hashed)
         for kind in kinds:
             for asked_bytes in _sizes(kind, question):
-                size_bytes, count = command.size_and_count(asked_bytes, graph_ranks(scale)) if command else (asked_bytes, 0)
+                size_bytes, count = (
+                    command.size_and_count(asked_bytes, len(scale.members)) if command else (asked_bytes, 0)
+                )
                 if size_bytes == 0:
                     notes.append(f"{asked_bytes} B are no whole element for each rank, which nccl-tests rounds to 0")
                     continue
                 tell(f"{kind} of {size_bytes:,} B on {scale.hosts} hosts")
-                rows.append(_row(group, scale, kind, size_bytes, path_times))
+                rows.append(_row(group, scale, kind, size_bytes, paths))
                 counts.append(count)
+        if paths.unknown:
+            unknown = ", ".join(sorted(paths.unknown))
+            notes.append(f"paths between {scale.hosts} hosts are too many to follow: {unknown}")
     rows_counts = sorted(zip(rows, counts, strict=True), key=lambda pair: kinds.index(pair[0].kind))
     if command and command.not_modelled:
         notes.append(f"not modelled: {', '.join(command.not_modelled)}")
@@ -76,11 +91,6 @@ def expect(question: Question, tell: Callable[[str], None] = lambda _: None) -> 
         command=command,
         counts=[count for _, count in rows_counts] if command else (),
     )
-
-
-def graph_ranks(scale: _Scale) -> int:
-    """Return the number of ranks of a group: one for each GPU."""
-    return len(scale.members)
 
 
 def _fabric(question: Question) -> tuple[TimedFabric, list[str]]:
@@ -146,17 +156,18 @@ def _scales(graph: topologies.Graph, question: Question) -> Iterator[_Scale]:
             yield _Scale(members, hosts)
 
 
-def _of_command(graph: topologies.Graph, question: Question) -> _Scale:
+def _of_command(graph: topologies.Graph, question: Question, command: NcclTestsCommand) -> _Scale:
     """Return the group of a command line: as many GPUs of each of its hosts as it has ranks."""
-    command, number = question.command, np.unique(graph.host)
-    assert command is not None
+    number = np.unique(graph.host)
     per_host = int(np.bincount(np.searchsorted(number, graph.host)).min())
     named = question.hosts or command.hosts() or 0
     ranks = command.ranks(named or None)
     hosts = named or -(-ranks // per_host)
     found = f"--command: found {ranks:,} ranks on {hosts:,} host{'s' * (hosts > 1)}"
     if hosts > len(number) or ranks > hosts * per_host:
-        raise ConfigError(f"{found}; expected at most {len(number):,} hosts of {per_host} GPUs, as {question.cluster} has")
+        raise ConfigError(
+            f"{found}; expected at most {len(number):,} hosts of {per_host} GPUs, as {question.cluster} has"
+        )
     if ranks % hosts:
         raise ConfigError(f"{found}; expected equally many on each host")
     if ranks < 2:
@@ -168,82 +179,82 @@ def _of_command(graph: topologies.Graph, question: Question) -> _Scale:
 class _Paths:
     """Times of the links between the hosts of a group, by kind and choice: proportional to the size."""
 
-    def __init__(self, group: Group, *, hashed: bool, loads: bool) -> None:
-        """Begin without times; hashed: whether paths are; loads: whether switches may have too little rate upwards."""
-        self._group, self._hashed, self._loads = group, hashed, loads
+    def __init__(self, group: Group, *, hashed: bool) -> None:
+        """Begin without times; hashed: whether switches choose paths by hashes."""
+        self._group, self._hashed = group, hashed
         self._known: dict[tuple[str, str], tuple[int, list[FabricTime]]] = {}
+        self.unknown: set[str] = set()  # kinds of collectives whose paths could not be followed
 
     def of(self, kind: str, size_bytes: int, alone: CollectiveTime) -> list[FabricTime]:
         """Return the times of the busiest link for each draw of paths, one without hashes; [] = they do not matter."""
-        if self._group.hosts < 2 or not (self._hashed or self._loads) or alone.program is None:
+        if not self._group.follows_links:
             return []
         key = kind, alone.choice
-        if key not in self._known or size_bytes > 4 * self._known[key][0]:
-            self._known[key] = size_bytes, self._follow(size_bytes, alone)
+        if key not in self._known or size_bytes > _MAX_RATIO * self._known[key][0]:
+            self._known[key] = size_bytes, self._follow(kind, size_bytes, alone)
         known_bytes, times = self._known[key]
         return [time._replace(time_ps=time.time_ps * size_bytes / known_bytes) for time in times]
 
-    def _follow(self, size_bytes: int, alone: CollectiveTime) -> list[FabricTime]:
+    def _follow(self, kind: str, size_bytes: int, alone: CollectiveTime) -> list[FabricTime]:
         """Follow the paths of a collective of a size."""
-        group = self._group
-        assert alone.program is not None
-        members = np.arange(int(alone.program.schedules.members[0]))
-        program = program_of(alone.program.schedules, 0, size_bytes, members, len(members))
-        channels = _CHANNELS.search(alone.choice)
-        loads = LinkLoads(group.graph, group.settings, program, group.members, 1)
-        # each channel crosses from host to host once, and has a connection of its own
-        connections = round(int(channels[1]) * group.hosts / max(1, len(loads.pairs))) if channels else 1
-        loads = LinkLoads(group.graph, group.settings, program, group.members, connections)
-        if len(loads.pairs) * max(1, connections) > MAX_CONNECTIONS:
+        group, connections = self._group, 1
+        if kind == SEND_RECEIVE:
+            sent = of_shift(group.graph, group.members, size_bytes)
+        elif alone.program is None:
+            self.unknown.add(kind)
             return []
+        else:
+            schedules = alone.program.schedules
+            members = np.arange(int(schedules.members[0]))
+            program = program_of(schedules, 0, size_bytes, members, len(members))
+            sent = of_program(group.graph, program, group.members)
+            connections = round(connections_of(group.graph, schedules, group.members, len(sent.src)))
+        if len(sent.src) * max(1, connections) > MAX_CONNECTIONS:
+            self.unknown.add(kind)
+            return []
+        loads = LinkLoads(group.graph, group.settings, sent, connections)
         return list(loads.hashed()) if self._hashed else [loads.even()]
 
 
 def _row(group: Group, scale: _Scale, kind: str, size_bytes: int, paths: _Paths) -> ExpectedRow:
     """Return a row: the time alone, or that of the fabric's busiest link if it is longer, with its band."""
     alone = group.time(kind, size_bytes)
-    before_ps = sum(alone.parts.get(part, 0.0) for part in ("launch", "protocol", LATENCY)) * alone.time_ps
+    # links between switches that are slower than ports take the place of what ports and channels take of the time
+    before_ps = sum(alone.parts.get(part, 0.0) for part in _BEFORE_DATA) * alone.time_ps
     fabric = paths.of(kind, size_bytes, alone)
-    times = [max(alone.time_ps, before_ps + each.time_ps) for each in fabric] or [alone.time_ps]
+    times = [max(alone.time_ps, before_ps + each.time_ps if each.tier else 0.0) for each in fabric] or [alone.time_ps]
     time_ps = float(np.median(times))
-    source, limit, share = alone.source, *_limit(alone)
-    if fabric and time_ps > alone.time_ps:
-        typical = min(fabric, key=lambda each: abs(before_ps + each.time_ps - time_ps))
-        limit, share = typical.tier, typical.time_ps / time_ps
+    parts, source = dict(alone.parts), alone.source
+    if max(times) > alone.time_ps:
         source += f", paths of {len(fabric)} hashes" if len(fabric) > 1 else ", loads of links"
-    asked = _class_of(group, scale, group.algorithm(kind))
-    name = asked.class_name()
+    if time_ps > alone.time_ps:
+        typical = min(fabric, key=lambda each: abs(before_ps + each.time_ps - time_ps))
+        parts = {part: parts[part] * alone.time_ps / time_ps for part in _BEFORE_DATA if part in parts}
+        parts[typical.tier] = typical.time_ps / time_ps
+    limit, share = max(parts.items(), key=lambda part: part[1]) if parts else ("", None)
+    name = _class_of(group, scale, group.algorithm(kind)).class_name()
     band = ratio_band(name, size_bytes)
     return ExpectedRow(
-        kind,
-        size_bytes,
-        scale.hosts,
-        len(scale.members),
-        time_ps,
-        min(times) * band.low if band else None,
-        max(times) * band.high if band else None,
-        alone.choice,
-        limit,
-        share,
-        source,
-        name,
-        band.cases if band else 0,
-        band.coverage if band else None,
-        len(fabric) if len(fabric) > 1 else 0,
+        kind=kind,
+        bytes=size_bytes,
+        hosts=scale.hosts,
+        gpus=len(scale.members),
+        time_ps=time_ps,
+        fastest_ps=min(times) * band.low if band else None,
+        slowest_ps=max(times) * band.high if band else None,
+        choice=alone.choice,
+        limit=limit,
+        limit_share=share,
+        source=source,
+        class_name=name,
+        cases=band.cases if band else 0,
+        coverage=band.coverage if band else None,
+        paths=len(fabric) if max(times) > min(times) else 0,
     )
-
-
-def _limit(alone: CollectiveTime) -> tuple[str, float | None]:
-    """Return the part of a time that takes most, and its fraction; "" = the algorithm does not say."""
-    if not alone.parts:
-        return "", None
-    return max(alone.parts.items(), key=lambda part: part[1])
 
 
 def _class_of(group: Group, scale: _Scale, algorithm: str) -> ValidationQuestion:
     """Return the question in validation: that of the whole fabric with the group's GPUs and hosts."""
     of_fabric = collective_question(group.graph, algorithm)
     _, counts = np.unique(group.graph.host[scale.members], return_counts=True)
-    from dataclasses import replace
-
     return replace(of_fabric, gpus=len(scale.members), domains=len(counts), domain_gpus=int(counts.max()))

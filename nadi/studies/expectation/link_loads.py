@@ -14,24 +14,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.inputs.arrays import Int64
+from nadi.inputs.arrays import Int64, spans
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.pdes import Settings
 from nadi.topologies import Graph, describe, next_links, tier_of_node
-from nadi.workload import Program
+from nadi.workload import Program, Schedules
 from nadi.workload.program.traffic import traffic
 
 DRAWS = 16  # number of draws of hashed paths
 MAX_CONNECTIONS = 1 << 15  # number of connections whose paths are followed, each in 10 us for a draw
-_TIERS = {0: "NIC", 1: "leaf", 2: "spine", 3: "core"}  # name of a cable by the tier of its lower end
+MAX_CONNECTIONS_OF_PAIR = 64  # maximum number of connections between two NPUs (pdes.core.packet)
+_TIERS = {1: "leaf", 2: "spine", 3: "core"}  # name of a cable between switches by the tier of its lower end
 _SPREADS = frozenset({"static", "source", "rail"})  # rules without `reorders` that do not hash connections either
 
 
 class FabricTime(NamedTuple):
-    """The time of the busiest link of a fabric."""
+    """The time of the busiest link between switches of a fabric."""
 
     time_ps: float
-    tier: str  # NIC, leaf, spine or core: the tier of the link's lower end
+    tier: str  # leaf, spine or core: the tier of the link's lower end; "" = no link between switches is used
 
 
 def is_hashed(graph: Graph, settings: Settings) -> bool:
@@ -55,22 +56,83 @@ def is_oversubscribed(graph: Graph) -> bool:
     return not isinstance(ratios, dict) or any(ratio > 1 for ratio in ratios.values())
 
 
+class PairBytes(NamedTuple):
+    """Bytes that NPUs of different hosts send to each other."""
+
+    src: Int64  # int64[p], sending NPU
+    dst: Int64  # int64[p], receiving NPU
+    bytes: Int64  # int64[p], payload
+
+
+def of_program(graph: Graph, program: Program, members: Int64) -> PairBytes:
+    """Return what the members of a collective send to other hosts.
+
+    Args:
+        graph: The fabric.
+        program: The program of the collective, whose NPUs are the members 0, 1, ... and then switches that reduce.
+        members: int64[n], NPU of each member.
+    """
+    sent = traffic(program)
+    is_npu = (sent.src < len(members)) & (sent.dst < len(members))
+    return between_hosts(graph, members[sent.src[is_npu]], members[sent.dst[is_npu]], sent.bytes[is_npu])
+
+
+def connections_of(graph: Graph, schedules: Schedules, members: Int64, pairs: int) -> float:
+    """Return the mean number of connections between members of different hosts that send to each other.
+
+    Args:
+        graph: The fabric.
+        schedules: The schedule of the collective, number 0.
+        members: int64[n], NPU of each member.
+        pairs: The number of pairs of members of different hosts that send to each other.
+    """
+    s, n = schedules, len(members)
+    hosts = graph.host[members].astype(np.int64)
+    if s.relative[0]:
+        # each lane is a ring, which crosses from each host to the next one over a connection of its own
+        rings = {(int(s.lane_view[lane]), int(s.lane_connection[lane])) for lane in range(len(s.lane_connection))}
+        return len(rings) * len(np.unique(hosts)) / max(1, pairs)
+    plan = s.plan_of[: int(s.members[0])][:n]
+    first = s.lane_ptr[s.plan_ptr[plan]]
+    member, step = spans(first, s.lane_ptr[s.plan_ptr[plan + 1]] - first)
+    sends = s.send_peer[step] >= 0
+    member, step = member[sends], step[sends]
+    lane = np.searchsorted(s.lane_ptr, step, side="right") - 1
+    peer = s.named(member, s.send_peer[step]).astype(np.int64)
+    is_far = (peer < n) & (hosts[np.minimum(peer, n - 1)] != hosts[member])
+    ends = member[is_far] * n + peer[is_far]
+    of_connections = np.unique(ends * MAX_CONNECTIONS_OF_PAIR + s.lane_connection[lane[is_far]])
+    return len(of_connections) / max(1, len(np.unique(ends)))
+
+
+def of_shift(graph: Graph, members: Int64, size_bytes: int) -> PairBytes:
+    """Return what members send to other hosts if each sends a message to the next one.
+
+    Args:
+        graph: The fabric.
+        members: int64[n], NPU of each member.
+        size_bytes: The size of each message in bytes.
+    """
+    return between_hosts(graph, members, np.roll(members, -1), np.full(len(members), size_bytes))
+
+
+def between_hosts(graph: Graph, src: Int64, dst: Int64, size_bytes: Int64) -> PairBytes:
+    """Return the pairs of NPUs of different hosts; the arguments are the fabric and all pairs, int64[p] each."""
+    crosses = graph.host[src] != graph.host[dst]
+    return PairBytes(src[crosses], dst[crosses], size_bytes[crosses])
+
+
 class LinkLoads:
-    """The links that the messages between hosts of a collective use."""
+    """The links between switches that messages between hosts use."""
 
-    def __init__(self, graph: Graph, settings: Settings, program: Program, members: Int64, connections: int) -> None:
-        """Take the traffic of a program of one collective, whose schedule is number 0.
+    def __init__(self, graph: Graph, settings: Settings, sent: PairBytes, connections: int) -> None:
+        """Take what NPUs send to each other.
 
-        graph: the fabric; settings: those of the engine; program: its collective, as members 0, 1, ...; members:
-        int64[n], NPU of each member; connections: number of connections between two NPUs that share their bytes.
+        graph: the fabric; settings: those of the engine; sent: the bytes of pairs of NPUs; connections: number of
+        connections between two NPUs that share their bytes.
         """
         self._graph, self._connections = graph, max(1, connections)
-        sent = traffic(program)
-        src, dst = sent.src.astype(np.int64), sent.dst.astype(np.int64)
-        is_npu = (src < len(members)) & (dst < len(members))  # the others are switches that reduce, in a host
-        src, dst, size = members[src[is_npu]], members[dst[is_npu]], sent.bytes[is_npu]
-        crosses = graph.host[src] != graph.host[dst]
-        self.pairs = list(zip(src[crosses].tolist(), dst[crosses].tolist(), size[crosses].tolist(), strict=True))
+        self.pairs = list(zip(*(column.tolist() for column in sent), strict=True))
         wire = (settings.mtu_bytes + settings.header_bytes) / settings.mtu_bytes
         self._ps_per_byte = wire * PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.astype(np.float64)
         self._tier = np.minimum(tier_of_node(graph)[graph.link_src], tier_of_node(graph)[graph.link_dst])
@@ -113,10 +175,12 @@ class LinkLoads:
             yield self._busiest(load)
 
     def _busiest(self, load: dict[int, float]) -> FabricTime:
-        """Return the longest time of the links; load: bytes of each."""
-        if not load:
+        """Return the longest time of the links between switches; load: bytes of each. Ports are in the time alone."""
+        links = np.array(list(load), np.int64)
+        keep = np.flatnonzero(self._tier[links] > 0)
+        if not len(keep):
             return FabricTime(0.0, "")
-        links = np.array(list(load))
-        times_ps = np.array(list(load.values())) * self._ps_per_byte[links]
+        links = links[keep]
+        times_ps = np.array(list(load.values()))[keep] * self._ps_per_byte[links]
         worst = int(np.argmax(times_ps))
         return FabricTime(float(times_ps[worst]), _TIERS.get(int(self._tier[links[worst]]), "core"))

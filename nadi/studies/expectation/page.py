@@ -10,6 +10,7 @@ from typing import Any
 from nadi import inputs
 from nadi.errors import OutputError
 from nadi.inputs.units import PS_PER_US
+from nadi.insight.nccl_tests_command import NcclTestsCommand
 from nadi.reports import pages
 from nadi.studies.expectation.rows import Expectation, ExpectedRow
 from nadi.terminal import AnyColumn, FittedTable, name_column, size_text
@@ -35,13 +36,15 @@ def expectation_table(expectation: Expectation) -> FittedTable:
     title = f"{expectation.cluster}, {expectation.gpus:,} GPUs of {expectation.hosts:,} hosts"
     if expectation.command and expectation.rows:
         first = expectation.rows[0]
-        title = f"{expectation.command.program} of {first.gpus:,} GPUs on {first.hosts:,} hosts of {expectation.cluster}"
+        title = (
+            f"{expectation.command.program} of {first.gpus:,} GPUs on {first.hosts:,} hosts of {expectation.cluster}"
+        )
     table = FittedTable(title, *columns)
     last: tuple[object, ...] = ()
     for number, row in enumerate(expectation.rows):
         own: tuple[str, ...] = (row.kind, f"{row.hosts:,}", size_text(row.bytes))
-        if of_command:
-            own = _nccl_tests_cells(expectation, number)
+        if expectation.command:
+            own = _nccl_tests_cells(expectation, expectation.command, number)
         elif last[:2] == (row.kind, row.hosts):
             own = ("", "", own[2])
         elif last[:1] == (row.kind,):
@@ -54,10 +57,9 @@ def expectation_table(expectation: Expectation) -> FittedTable:
     return table
 
 
-def _nccl_tests_cells(expectation: Expectation, number: int) -> tuple[str, ...]:
+def _nccl_tests_cells(expectation: Expectation, command: NcclTestsCommand, number: int) -> tuple[str, ...]:
     """Return size, count, type, redop and root of a row, as nccl-tests prints them."""
-    command, row = expectation.command, expectation.rows[number]
-    assert command is not None
+    row = expectation.rows[number]
     return str(row.bytes), str(expectation.counts[number]), command.datatype, command.operation, str(command.root)
 
 
