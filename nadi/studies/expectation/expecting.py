@@ -30,6 +30,7 @@ from nadi.studies.expectation.timing import LATENCY, SEND_RECEIVE, CollectiveTim
 from nadi.topologies import clusters
 from nadi.validation import collective_question, ratio_band
 from nadi.validation.questions import Question as ValidationQuestion
+from nadi.workload.collectives import choose
 
 _SHOWN_SCALES = 3  # number of group sizes without --all: one host, two, and all
 _BEFORE_DATA = ("launch", "protocol", LATENCY)  # parts of a time that no link can hide
@@ -199,7 +200,8 @@ class _Paths:
         """Follow the paths of a collective of a size."""
         group, connections = self._group, 1
         if kind == SEND_RECEIVE:
-            sent = of_shift(group.graph, group.members, size_bytes)
+            relays = dict(choose("all-to-all", group.algorithm(kind)).parameters).get("pxn") is True
+            sent = of_shift(group.graph, group.members, size_bytes, relays=relays)
         elif alone.program is None:
             self.unknown.add(kind)
             return []

@@ -105,15 +105,22 @@ def connections_of(graph: Graph, schedules: Schedules, members: Int64, pairs: in
     return len(of_connections) / max(1, len(np.unique(ends)))
 
 
-def of_shift(graph: Graph, members: Int64, size_bytes: int) -> PairBytes:
+def of_shift(graph: Graph, members: Int64, size_bytes: int, *, relays: bool) -> PairBytes:
     """Return what members send to other hosts if each sends a message to the next one.
 
     Args:
         graph: The fabric.
         members: int64[n], NPU of each member.
         size_bytes: The size of each message in bytes.
+        relays: Whether the NPU of the sender's host on the receiver's rail sends it on (PXN).
     """
-    return between_hosts(graph, members, np.roll(members, -1), np.full(len(members), size_bytes))
+    src, dst = members, np.roll(members, -1)
+    if relays:
+        first = np.array([np.argmax(graph.host == host) for host in graph.host[dst]])
+        first_there = np.array([np.argmax(graph.host == host) for host in graph.host[src]])
+        relay = first_there + dst - first
+        src = np.where(np.isin(relay, members), relay, src)
+    return between_hosts(graph, src, dst, np.full(len(members), size_bytes))
 
 
 def between_hosts(graph: Graph, src: Int64, dst: Int64, size_bytes: Int64) -> PairBytes:
