@@ -173,6 +173,8 @@ def _of_command(graph: topologies.Graph, question: Question, command: NcclTestsC
         raise ConfigError(f"{found}; expected equally many on each host")
     if ranks < 2:
         raise ConfigError(f"{found}; expected two or more, as with -g {per_host}")
+    if command.root >= ranks:
+        raise ConfigError(f"--command: {command.program} -r {command.root}: expected a root below {ranks}, the ranks")
     of_hosts = [np.flatnonzero(graph.host == host)[: ranks // hosts] for host in number[:hosts]]
     return _Scale(np.concatenate(of_hosts).astype(np.int64), hosts)
 
