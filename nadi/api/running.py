@@ -254,17 +254,16 @@ def expected(
         ConfigError, TopologyError, WorkloadError: The request is wrong; the message is one line.
     """
     from nadi.insight.nccl_tests_command import parse_command
-    from nadi.studies.expectation import Question, expect
-    from nadi.studies.expectation.rows import KINDS
+    from nadi.studies.collectives import sizes_of
+    from nadi.studies.expectation import KINDS, ClusterQuestion, expect
 
     if command and (kinds or sizes or all_rows):
         other = "kind" if kinds else "sizes" if sizes else "all"
         raise ConfigError(f"--{other}: found with --command, which has sizes and a collective; expected one of both")
     names = [name.strip() for each in kinds for name in each.split(",")]
-    question = Question(
-        cluster, hosts, names or KINDS, sizes, all_rows, parse_command(command) if command else None, overrides
-    )
-    return expect(question, tell)
+    parsed = sizes_of(KINDS[0], sizes) if sizes else ()
+    line = parse_command(command) if command else None
+    return expect(ClusterQuestion(cluster, hosts, names or KINDS, parsed, all_rows, line, overrides), tell)
 
 
 class SweepRequest(NamedTuple):

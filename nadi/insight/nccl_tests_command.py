@@ -112,7 +112,7 @@ _SWITCHES = {
 _CHANNELS = re.compile(r"NCCL_(MIN|MAX)_(?:NCHANNELS|CTAS)")
 _PREFIXES = ("NCCL_", "RCCL_")  # of variables that the libraries read
 _LAUNCHERS = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun")
-_PROCESSES, _PER_HOST, _NODES = "processes", "processes_per_host", "launched_hosts"
+_PROCESSES, _PER_HOST, _NODES = "processes", "processes per host", "hosts"
 # Options of launchers that say how many processes run, and where; srun's -N counts hosts, that of mpirun processes
 _OF_LAUNCHERS = {
     "-np": _PROCESSES, "--np": _PROCESSES, "-n": _PROCESSES, "--ntasks": _PROCESSES,
@@ -345,7 +345,8 @@ def _with_launcher(found: NcclTestsCommand, words: Sequence[str]) -> NcclTestsCo
         numbers.setdefault(_PROCESSES, numbers[_PER_HOST] * numbers[_NODES])
     if _PROCESSES not in numbers:
         raise ConfigError(f"--command: {launcher} does not say how many processes it starts; expected -np N")
-    return found._replace(**numbers)
+    processes, per_host, hosts = (numbers.get(name) for name in (_PROCESSES, _PER_HOST, _NODES))
+    return found._replace(processes=processes, processes_per_host=per_host, launched_hosts=hosts)
 
 
 def _environment(words: Sequence[str]) -> dict[str, str]:

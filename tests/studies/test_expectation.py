@@ -18,7 +18,7 @@ from nadi.inputs.errors import InputError
 from nadi.insight.nccl_tests_command import parse_command
 from nadi.simulation.closed_forms import payload_shape
 from nadi.simulation.resolving import Resolver, TimedFabric
-from nadi.studies.expectation import Question, expect, expectation_page, expectation_table, written
+from nadi.studies.expectation import ClusterQuestion, expect, expectation_page, expectation_table, written
 from nadi.studies.expectation.link_loads import LinkLoads, between_hosts, of_shift
 from nadi.validation import band_of, ratio_band
 from nadi.workload.collectives import choose
@@ -170,7 +170,7 @@ def test_draws_of_paths_are_near_coupled_flows(kind: str, tolerance: float) -> N
 
 
 def test_oversubscription_limits_what_leaves_the_unit() -> None:
-    spec = "rail-optimised:npus=32,hosts_per_rail_leaf=2,oversubscription={}"
+    spec = "rail-optimised:npus=64,hosts_per_rail_leaf=4,oversubscription={}"
     even, narrow = (
         nadi.expect(spec.format(ratio), 0, "all-to-all", "256MiB", overrides=_SPRAY)["rows"] for ratio in (1, 4)
     )
@@ -210,7 +210,7 @@ def test_channels_of_a_command_are_kept() -> None:
 
 def test_a_command_has_the_ranks_and_columns_of_nccl_tests() -> None:
     command = parse_command("mpirun -np 8 -N 4 all_gather_perf -b 64 -e 1M -f 128 -d half")
-    found = expect(Question("small-a100", command=command))
+    found = expect(ClusterQuestion("small-a100", command=command))
     assert [(row.bytes, row.gpus, row.hosts) for row in found.rows] == [(8192, 8, 2), (1 << 20, 8, 2)]
     assert found.counts == [512, 65536]
     assert any("rounds to 0" in note for note in found.notes)
@@ -240,7 +240,7 @@ def test_wrong_questions_are_one_line(question: tuple, expected: str) -> None:
         ("all_reduce_perf -g 8", 9, "found 72 ranks on 9 hosts; expected at most 8 hosts of 8 GPUs"),
         ("all_reduce_perf -g 16", 1, "found 16 ranks on 1 host; expected at most"),
         ("mpirun -np 9 all_reduce_perf", 2, "expected equally many on each host"),
-        ("all_reduce_perf", 0, "found 1 ranks on 1 host; expected two or more"),
+        ("all_reduce_perf", 0, "found 1 rank on 1 host; expected two or more"),
         ("broadcast_perf -g 8 -r 8", 1, "-r 8: expected a root below 8"),
     ],
 )
@@ -251,7 +251,7 @@ def test_commands_must_fit_the_cluster(command: str, hosts: int, expected: str) 
 
 
 def test_files_hold_the_rows(tmp_path: Path) -> None:
-    found = expect(Question("dgx-h100", kinds=("all-reduce",), sizes="1MiB,1GiB"))
+    found = expect(ClusterQuestion("dgx-h100", kinds=("all-reduce",), sizes=(1 << 20, 1 << 30)))
     written(found, tmp_path / "all.csv", tmp_path / "thresholds.csv", tmp_path / "page.html")
     thresholds = list(csv.reader(io.StringIO((tmp_path / "thresholds.csv").read_text(encoding="utf-8"))))
     assert thresholds[0] == ["collective", "bytes", "hosts", "gpus", "threshold_busbw_GB_per_s"]

@@ -2,4 +2,4 @@
 
 from nadi.studies.expectation.expecting import expect
 from nadi.studies.expectation.page import expectation_page, expectation_table, written
-from nadi.studies.expectation.rows import Expectation, ExpectedRow, Question
+from nadi.studies.expectation.rows import KINDS, ClusterQuestion, Expectation, ExpectedRow

@@ -14,7 +14,6 @@ from nadi.inputs.limits import MAX_NPUS
 from nadi.insight.nccl_tests_command import NcclTestsCommand
 from nadi.simulation.closed_forms import program_of
 from nadi.simulation.resolving import Resolver, TimedFabric
-from nadi.studies.collectives import sizes_of
 from nadi.studies.expectation.link_loads import (
     MAX_CONNECTIONS,
     FabricTime,
@@ -25,11 +24,10 @@ from nadi.studies.expectation.link_loads import (
     of_program,
     of_shift,
 )
-from nadi.studies.expectation.rows import ALL_SIZES, KINDS, SIZES, Expectation, ExpectedRow, Question
-from nadi.studies.expectation.timing import LATENCY, SEND_RECEIVE, CollectiveTime, Group
+from nadi.studies.expectation.rows import ALL_SIZES, KINDS, SIZES, ClusterQuestion, Expectation, ExpectedRow, counted
+from nadi.studies.expectation.timing import LATENCY, SEND_RECEIVE, CollectiveTime, HostGroup
 from nadi.topologies import clusters
-from nadi.validation import collective_question, ratio_band
-from nadi.validation.questions import Question as ValidationQuestion
+from nadi.validation import Question, collective_question, ratio_band
 from nadi.workload.collectives import choose
 
 _SHOWN_SCALES = 3  # number of group sizes without --all: one host, two, and all
@@ -44,7 +42,7 @@ class _Scale(NamedTuple):
     hosts: int
 
 
-def expect(question: Question, tell: Callable[[str], None] = lambda _: None) -> Expectation:
+def expect(question: ClusterQuestion, tell: Callable[[str], None] = lambda _: None) -> Expectation:
     """Return what nccl-tests should show on a cluster.
 
     Args:
@@ -64,17 +62,17 @@ def expect(question: Question, tell: Callable[[str], None] = lambda _: None) -> 
     for scale in scales:
         follows = (hashed or loads) and scale.hosts > 1
         channels = command.channels if command else (0, 0)
-        group = Group(fabric, scale.members, command.nccl if command else {}, channels, follows_links=follows)
+        group = HostGroup(fabric, scale.members, command.nccl if command else {}, channels, follows_links=follows)
         paths = _Paths(group, hashed=hashed)
         for kind in kinds:
-            for asked_bytes in _sizes(kind, question):
+            for asked_bytes in _sizes(question):
                 size_bytes, count = (
                     command.size_and_count(asked_bytes, len(scale.members)) if command else (asked_bytes, 0)
                 )
                 if size_bytes == 0:
                     notes.append(f"{asked_bytes} B are no whole element for each rank, which nccl-tests rounds to 0")
                     continue
-                tell(f"{kind} of {size_bytes:,} B on {scale.hosts} hosts")
+                tell(f"{kind} of {size_bytes:,} B on {counted(scale.hosts, 'host')}")
                 rows.append(_row(group, scale, kind, size_bytes, paths))
                 counts.append(count)
         if paths.unknown:
@@ -94,7 +92,7 @@ def expect(question: Question, tell: Callable[[str], None] = lambda _: None) -> 
     )
 
 
-def _fabric(question: Question) -> tuple[TimedFabric, list[str]]:
+def _fabric(question: ClusterQuestion) -> tuple[TimedFabric, list[str]]:
     """Return the idle fabric of a question, and what there is to say about it."""
     config = collective_config(_specification(question), question.overrides)
     fabric = Resolver(config, force=False).idle_fabric(seed=1)
@@ -103,7 +101,7 @@ def _fabric(question: Question) -> tuple[TimedFabric, list[str]]:
     return fabric, list(fabric.warnings)
 
 
-def _specification(question: Question) -> str:
+def _specification(question: ClusterQuestion) -> str:
     """Return the topology's specification: a machine without `npus` has as many as its hosts hold."""
     name, _, rest = question.cluster.strip().partition(":")
     keys = {part.partition("=")[0].strip() for part in rest.split(",")}
@@ -125,7 +123,7 @@ def _machine_gpus() -> dict[str, int]:
     return {name: 72 if "nvl72" in name else 8 for name in plug_ins.names("machine")}
 
 
-def _kinds(question: Question) -> Sequence[str]:
+def _kinds(question: ClusterQuestion) -> Sequence[str]:
     """Return the kinds of collectives of a question."""
     if question.command:
         return (question.command.kind,)
@@ -135,14 +133,14 @@ def _kinds(question: Question) -> Sequence[str]:
     return tuple(dict.fromkeys(question.kinds))
 
 
-def _sizes(kind: str, question: Question) -> Sequence[int]:
-    """Return the sizes in bytes of a kind, ascending."""
+def _sizes(question: ClusterQuestion) -> Sequence[int]:
+    """Return the sizes in bytes, ascending."""
     if question.command:
         return sorted(question.command.asked_bytes)
-    return sorted(sizes_of(kind, question.sizes or (ALL_SIZES if question.all_rows else SIZES)))
+    return sorted(question.sizes or (ALL_SIZES if question.all_rows else SIZES))
 
 
-def _scales(graph: topologies.Graph, question: Question) -> Iterator[_Scale]:
+def _scales(graph: topologies.Graph, question: ClusterQuestion) -> Iterator[_Scale]:
     """Yield the groups of the first hosts: powers of two up to all; without --all one host, two, and all of them."""
     number = np.unique(graph.host)
     most = question.hosts or len(number)
@@ -157,14 +155,14 @@ def _scales(graph: topologies.Graph, question: Question) -> Iterator[_Scale]:
             yield _Scale(members, hosts)
 
 
-def _of_command(graph: topologies.Graph, question: Question, command: NcclTestsCommand) -> _Scale:
+def _of_command(graph: topologies.Graph, question: ClusterQuestion, command: NcclTestsCommand) -> _Scale:
     """Return the group of a command line: as many GPUs of each of its hosts as it has ranks."""
     number = np.unique(graph.host)
     per_host = int(np.bincount(np.searchsorted(number, graph.host)).min())
     named = question.hosts or command.hosts() or 0
     ranks = command.ranks(named or None)
     hosts = named or -(-ranks // per_host)
-    found = f"--command: found {ranks:,} ranks on {hosts:,} host{'s' * (hosts > 1)}"
+    found = f"--command: found {counted(ranks, 'rank')} on {counted(hosts, 'host')}"
     if hosts > len(number) or ranks > hosts * per_host:
         raise ConfigError(
             f"{found}; expected at most {len(number):,} hosts of {per_host} GPUs, as {question.cluster} has"
@@ -182,7 +180,7 @@ def _of_command(graph: topologies.Graph, question: Question, command: NcclTestsC
 class _Paths:
     """Times of the links between the hosts of a group, by kind and choice: proportional to the size."""
 
-    def __init__(self, group: Group, *, hashed: bool) -> None:
+    def __init__(self, group: HostGroup, *, hashed: bool) -> None:
         """Begin without times; hashed: whether switches choose paths by hashes."""
         self._group, self._hashed = group, hashed
         self._known: dict[tuple[str, str], tuple[int, list[FabricTime]]] = {}
@@ -220,7 +218,7 @@ class _Paths:
         return list(loads.hashed()) if self._hashed else [loads.even()]
 
 
-def _row(group: Group, scale: _Scale, kind: str, size_bytes: int, paths: _Paths) -> ExpectedRow:
+def _row(group: HostGroup, scale: _Scale, kind: str, size_bytes: int, paths: _Paths) -> ExpectedRow:
     """Return a row: the time alone, or that of the fabric's busiest link if it is longer, with its band."""
     alone = group.time(kind, size_bytes)
     # links between switches that are slower than ports take the place of what ports and channels take of the time
@@ -257,7 +255,7 @@ def _row(group: Group, scale: _Scale, kind: str, size_bytes: int, paths: _Paths)
     )
 
 
-def _class_of(group: Group, scale: _Scale, algorithm: str) -> ValidationQuestion:
+def _class_of(group: HostGroup, scale: _Scale, algorithm: str) -> Question:
     """Return the question in validation: that of the whole fabric with the group's GPUs and hosts."""
     of_fabric = collective_question(group.graph, algorithm)
     _, counts = np.unique(group.graph.host[scale.members], return_counts=True)

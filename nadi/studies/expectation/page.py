@@ -12,7 +12,7 @@ from nadi.errors import OutputError
 from nadi.inputs.units import PS_PER_US
 from nadi.insight.nccl_tests_command import NcclTestsCommand
 from nadi.reports import pages
-from nadi.studies.expectation.rows import Expectation, ExpectedRow
+from nadi.studies.expectation.rows import Expectation, ExpectedRow, counted
 from nadi.terminal import AnyColumn, FittedTable, name_column, size_text
 from nadi.validation import RatioBand
 
@@ -33,12 +33,11 @@ def expectation_table(expectation: Expectation) -> FittedTable:
         columns = [name_column("collective"), "hosts", "size"]
     columns += ["time us", ("algbw", 8), "busbw", ("best", 6), "threshold", name_column("choice", 2)]
     columns += [name_column("limit", 1), name_column("source", 4), ("cases", 5)]
-    title = f"{expectation.cluster}, {expectation.gpus:,} GPUs of {expectation.hosts:,} hosts"
+    title = f"{expectation.cluster}, {expectation.gpus:,} GPUs of {counted(expectation.hosts, 'host')}"
     if expectation.command and expectation.rows:
         first = expectation.rows[0]
-        title = (
-            f"{expectation.command.program} of {first.gpus:,} GPUs on {first.hosts:,} hosts of {expectation.cluster}"
-        )
+        of_hosts = f"{counted(first.hosts, 'host')} of {expectation.cluster}"
+        title = f"{expectation.command.program} of {first.gpus:,} GPUs on {of_hosts}"
     table = FittedTable(title, *columns)
     last: tuple[object, ...] = ()
     for number, row in enumerate(expectation.rows):
@@ -177,7 +176,7 @@ def _figure(rows: Sequence[ExpectedRow]) -> Any:  # noqa: ANN401 - plotly has no
             look = {"fillcolor": style.colour, "opacity": 0.15, "line": {"width": 0}, "hoverinfo": "skip"}
             chart.add_scatter(**area, **look, mode="lines", showlegend=False)
         values = [row.busbw_gb_per_s for row in own]
-        name = f"{hosts:,} host{'s' * (hosts > 1)}"
+        name = counted(hosts, "host")
         chart.add_scatter(x=sizes, y=values, name=name, mode="lines+markers", **style.line_and_marker())
     chart.update_xaxes(type="log")
     chart.update_yaxes(rangemode="tozero")

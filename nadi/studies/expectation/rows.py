@@ -10,18 +10,19 @@ from nadi.insight.node_times import bus_factor
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send-receive")
 """Kinds of collectives by default: those of nccl-tests' programs that NCCL has as collectives, and a shift."""
-SIZES = "1KiB,64KiB,1MiB,16MiB,128MiB,1GiB,8GiB"  # by default
-ALL_SIZES = "1KiB:16GiB:x2"  # with --all
+SIZES = tuple(1 << power for power in (10, 16, 20, 24, 27, 30, 33))
+"""Sizes in bytes by default: 1 and 64 KiB, 1, 16 and 128 MiB, 1 and 8 GiB."""
+ALL_SIZES = tuple(1 << power for power in range(10, 35))  # sizes in bytes with --all: 1 KiB to 16 GiB
 _PS_PER_NS_PER_GB_S = 1e3  # bytes per picosecond are thousands of GB/s
 
 
-class Question(NamedTuple):
+class ClusterQuestion(NamedTuple):
     """What a user asks about a cluster."""
 
     cluster: str  # name or file of a cluster, machine or topology, with parameters
     hosts: int = 0  # number of hosts of the largest group; 0 = all of the cluster
     kinds: Sequence[str] = KINDS
-    sizes: str = ""  # sizes of the whole buffer, as of `nadi collective`; "" = SIZES
+    sizes: Sequence[int] = ()  # sizes of the whole buffer in bytes; () = SIZES, or ALL_SIZES
     all_rows: bool = False  # whether every size and every power of two of hosts is wanted
     command: NcclTestsCommand | None = None  # command line of nccl-tests in place of kinds, sizes and hosts
     overrides: Sequence[str] = ()  # values of [network] and [system], or topology.params
@@ -92,6 +93,16 @@ class ExpectedRow(NamedTuple):
             "coverage": self.coverage,
             "hashed_paths": self.paths,
         }
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with a noun in singular or plural.
+
+    Args:
+        count: The number.
+        noun: The noun in singular.
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _gb_per_s(size_bytes: int, time_ps: float) -> float:

@@ -18,7 +18,6 @@ from nadi.simulation.resolving import TimedFabric
 from nadi.topologies import Graph
 from nadi.workload import CollectiveSettings, Program, ScheduleSet, collective_program
 from nadi.workload.collectives import ON_NVSWITCHES, AlgorithmChoice, choose, default_algorithm, defaults_on
-from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.shape import GroupShape, shape_of, stripes_of
 
 MAX_PACKETS = 1 << 16  # number of packets up to which packets are simulated: 50 ms
@@ -50,7 +49,6 @@ class _Case(NamedTuple):
     shape: GroupShape | None  # None = the algorithm does not depend on it
     payload: GroupShape | None  # shape with the rates that headers leave
     stripes: int  # number of stripes of the buffer over parallel NICs
-    extent: PlanExtent  # size of its plans
 
     @property
     def on(self) -> GroupShape:
@@ -58,7 +56,7 @@ class _Case(NamedTuple):
         return self.chosen.on(self.kind, self.shape)
 
 
-class Group:
+class HostGroup:
     """GPUs of some hosts of a fabric, and the times of their collectives."""
 
     def __init__(
@@ -143,7 +141,7 @@ class Group:
         shape, payload = self._shape(chosen.trees) if by_shape else (None, None)
         stripes = stripes_of(self.graph, self.members)
         extent = chosen.striped(kind, stripes).extent(kind, n, shape, size_bytes)
-        case = _Case(kind, size_bytes, chosen, shape, payload, stripes, extent)
+        case = _Case(kind, size_bytes, chosen, shape, payload, stripes)
         if payload is None or not chosen.needs_shape or chosen.pays(self.graph.accelerator):
             return self._of_plain(case)
         # the formula knows the shape only: it needs no plan
@@ -159,8 +157,9 @@ class Group:
         simulates = messages <= MAX_FLOWS and not is_coarse
         if extent.steps > MAX_STEPS or not (simulates or self.follows_links):
             return self._continued_formula(kind, alone)
-        alone = alone._replace(program=self._program(case))
-        found = self._simulated(case, alone) if simulates else None
+        program = self._program(case)
+        alone = alone._replace(program=program)
+        found = self._simulated(case, alone, program) if simulates else None
         if found is None:
             return self._continued_formula(kind, alone)
         self._continued[kind, _family(alone.choice)] = found.time_ps / formula_ps
@@ -170,7 +169,7 @@ class Group:
         """Return the time of an algorithm that has no formula of its shape: simulated, or by its messages' paths."""
         program = self._program(case)
         alone = CollectiveTime(0.0, "formula", _choice(case), {}, program)
-        found = self._simulated(case, alone)
+        found = self._simulated(case, alone, program)
         if found is None:
             none, algorithm = IsolatedCollectives(0, max_flows=0), self.algorithm(case.kind, case.size_bytes)
             arguments = self.graph, program, self.settings, case.kind, algorithm, 0, self.members, case.size_bytes, none
@@ -187,10 +186,10 @@ class Group:
         schedules.add(case.kind, algorithm, len(self.members), case.shape, case.size_bytes, case.stripes)
         return self._without_schedules._replace(schedules=schedules.pack())
 
-    def _simulated(self, case: "_Case", alone: CollectiveTime) -> CollectiveTime | None:
+    def _simulated(self, case: "_Case", alone: CollectiveTime, program: Program) -> CollectiveTime | None:
         """Return the time by packets, or by flows; None if both are too many."""
         isolated = IsolatedCollectives(MAX_PACKETS, max_flows=MAX_FLOWS)
-        how = self.graph, alone.program, self.settings, case.chosen, 0, self.members.tolist(), case.size_bytes
+        how = self.graph, program, self.settings, case.chosen, 0, self.members.tolist(), case.size_bytes
         for source, simulated_ps in (("packets", isolated.time_ps), ("flows", isolated.flows_ps)):
             time_ps = simulated_ps(*how)
             if time_ps is not None:

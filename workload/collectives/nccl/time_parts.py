@@ -161,5 +161,5 @@ def _faster(shape: GroupShape, nvlink: float, nic: float) -> GroupShape:
         for branch in shape.trees
     )
     lines_bps = scaled(shape.lines_bps, (True, False))
-    rates_bps = {"inside_bps": round(shape.inside_bps * nvlink), "outside_bps": round(shape.outside_bps * nic)}
-    return shape._replace(line_bps=lines_bps, trees=tuple(trees), **rates_bps)
+    inside_bps, outside_bps = round(shape.inside_bps * nvlink), round(shape.outside_bps * nic)
+    return shape._replace(line_bps=lines_bps, trees=tuple(trees), inside_bps=inside_bps, outside_bps=outside_bps)
