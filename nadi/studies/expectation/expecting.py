@@ -9,6 +9,7 @@ import numpy as np
 from nadi import topologies
 from nadi.configuration.run_file import collective_config
 from nadi.errors import ConfigError
+from nadi.inputs import parse_toml, plug_ins
 from nadi.inputs.arrays import Int64
 from nadi.inputs.limits import MAX_NPUS
 from nadi.insight.nccl_tests_command import NcclTestsCommand
@@ -30,6 +31,7 @@ from nadi.topologies import clusters
 from nadi.validation import Question, collective_question, ratio_band
 from nadi.workload.collectives import choose
 
+_GPUS_OF_SERVER, _GPUS_OF_RACK = 8, 72  # number of GPUs of a host of a named machine (topologies.machines)
 _SHOWN_SCALES = 3  # number of group sizes without --all: one host, two, and all
 _BEFORE_DATA = ("launch", "protocol", LATENCY)  # parts of a time that no link can hide
 _MAX_RATIO = 4  # ratio of sizes up to which the bytes of links are taken to be proportional
@@ -108,19 +110,13 @@ def _specification(question: ClusterQuestion) -> str:
     if clusters.is_cluster(name) and "npus" not in keys:
         return question.cluster
     hosts = question.hosts or (question.command.hosts() if question.command else 0) or 1
-    if "npus" not in keys and name in _machine_gpus():
-        gpus = _machine_gpus()[name] * hosts
-        if gpus > MAX_NPUS:
-            raise ConfigError(f"--hosts {hosts}: found {gpus:,} GPUs; expected at most {MAX_NPUS:,}")
-        return f"{name}:{','.join(filter(None, (f'npus={gpus}', rest)))}"
-    return question.cluster
-
-
-def _machine_gpus() -> dict[str, int]:
-    """Return the number of GPUs of a host of each named machine."""
-    from nadi.inputs import plug_ins
-
-    return {name: 72 if "nvl72" in name else 8 for name in plug_ins.names("machine")}
+    if "npus" in keys or name not in plug_ins.names("machine"):
+        return question.cluster
+    is_rack = parse_toml(plug_ins.toml_file("machine", name, ConfigError).read_text(encoding="utf-8")).get("rack")
+    gpus = (_GPUS_OF_RACK if is_rack else _GPUS_OF_SERVER) * hosts
+    if gpus > MAX_NPUS:
+        raise ConfigError(f"--hosts {hosts}: found {gpus:,} GPUs; expected at most {MAX_NPUS:,}")
+    return f"{name}:{','.join(filter(None, (f'npus={gpus}', rest)))}"
 
 
 def _kinds(question: ClusterQuestion) -> Sequence[str]:
