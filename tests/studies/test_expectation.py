@@ -172,6 +172,13 @@ def test_draws_of_paths_are_near_coupled_flows(kind: str, tolerance: float) -> N
     assert row["slowest_us"] > max(flows_us)
 
 
+def test_rows_whose_paths_are_not_followed_have_no_band(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nadi.studies.expectation.expecting.MAX_CONNECTIONS", 8)
+    found = nadi.expect("llama3-24k:gpus=64", 0, "all-gather", "1MiB")
+    assert [row["threshold_busbw_GB_per_s"] is None for row in found["rows"]] == [False, True, True]
+    assert any("no bands where paths" in note for note in found["notes"])
+
+
 def test_oversubscription_limits_what_leaves_the_unit() -> None:
     spec = "rail-optimised:npus=64,hosts_per_rail_leaf=4,oversubscription={}"
     even, narrow = (

@@ -79,7 +79,7 @@ def expect(question: ClusterQuestion, tell: Callable[[str], None] = lambda _: No
                 counts.append(count)
         if paths.unknown:
             unknown = ", ".join(sorted(paths.unknown))
-            notes.append(f"paths between {scale.hosts} hosts are too many to follow: {unknown}")
+            notes.append(f"no bands where paths between {scale.hosts:,} hosts are too many to follow: {unknown}")
     rows_counts = sorted(zip(rows, counts, strict=True), key=lambda pair: kinds.index(pair[0].kind))
     if command and command.not_modelled:
         notes.append(f"not modelled: {', '.join(command.not_modelled)}")
@@ -231,7 +231,8 @@ def _row(group: HostGroup, scale: _Scale, kind: str, size_bytes: int, paths: _Pa
         parts[typical.tier] = typical.time_ps / time_ps
     limit, share = max(parts.items(), key=lambda part: part[1]) if parts else ("", None)
     name = _class_of(group, scale, group.algorithm(kind)).class_name()
-    band = ratio_band(name, size_bytes)
+    # without paths it is not known what switches add
+    band = None if kind in paths.unknown else ratio_band(name, size_bytes)
     return ExpectedRow(
         kind=kind,
         bytes=size_bytes,
