@@ -1,9 +1,11 @@
 """Groups of published figures (scripts/published_figures.toml), the class of each row, and the errors of each class."""
 
 import json
+import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,10 +13,20 @@ import nccl_tables
 
 from nadi import topologies
 from nadi.topologies import clusters
-from nadi.validation import STATUSES, ClassErrors, Question, collective_question, serving_questions, step_question
+from nadi.validation import (
+    STATUSES,
+    ClassErrors,
+    Question,
+    band_of,
+    collective_question,
+    serving_questions,
+    size_name,
+    step_question,
+)
 from nadi.workload.generators.models import Model, find
 from nadi.workload.generators.training import ParallelPlan, parallel_plan, rules
 
+_SIZE = re.compile(r"([0-9]+) ?(KiB|MiB|GiB)")
 HERE = Path(__file__).parent
 RECORDED = HERE / "validation.json"
 
@@ -134,6 +146,19 @@ class Case(NamedTuple):
     error: float  # signed relative error of it
 
     @property
+    def ratio(self) -> float:
+        """Measured over predicted time of a collective; some figures are bandwidths."""
+        return 1 + self.error if self.group.unit == "GB/s" else 1 / (1 + self.error)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of a collective's buffer, from its own field or the end of the row's name."""
+        if "bytes" in self.row:
+            return int(self.row["bytes"])
+        count, unit = _SIZE.findall(self.row["what"])[-1]
+        return int(count) << {"KiB": 10, "MiB": 20, "GiB": 30}[unit]
+
+    @property
     def first_error(self) -> float | None:
         """Signed relative error of the first prediction; None if it was not kept."""
         return self.row["first"] / self.row["published"] - 1 if "first" in self.row else None
@@ -175,3 +200,20 @@ def class_errors(cases: Sequence[Case]) -> ClassErrors:
         if 2 * len(first) >= len(cases)  # a few of many say nothing about the class
         else None,
     )
+
+
+def class_bands(cases: Mapping[str, Sequence[Case]]) -> dict[str, dict[str, Any]]:
+    """Return the bands of collectives (nadi.validation.bands), by the name of the class and that of the size.
+
+    Args:
+        cases: The rows by the name of their class.
+    """
+    bands: dict[str, dict[str, Any]] = {}
+    for name, of_class in cases.items():
+        if of_class[0].question.subject != "collective" or of_class[0].question.algorithm != "nccl":
+            continue
+        for size in ("small", "large"):
+            band = band_of([case.ratio for case in of_class if size_name(case.size_bytes) == size])
+            if band is not None:
+                bands.setdefault(name, {})[size] = asdict(band)
+    return bands

@@ -265,6 +265,45 @@ def collective(
     return running.time_collective(request, own, lambda: shown(quiet=not progress), force=force).document()
 
 
+def expect(
+    cluster: str | Path,
+    hosts: int = 0,
+    kinds: str | Sequence[str] = (),
+    sizes: str = "",
+    *,
+    command: str = "",
+    every_size: bool = False,
+    overrides: Sequence[str] = (),
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Return what nccl-tests should show on a healthy, idle cluster, as `nadi expect` does.
+
+    Args:
+        cluster: Name of a cluster, machine or topology with parameters, such as "dgx-h100-superpod:gpus=256", or file.
+        hosts: Number of hosts of the largest group; 0 = all of the cluster, or one of a machine.
+        kinds: Kinds of collectives: "all-reduce" and so on, "send-receive", "gather" and "scatter"; none = seven.
+        sizes: Sizes of the whole buffer: "8:8GiB:x2", or "1KiB,1MiB"; "" = seven sizes from 1 KiB to 8 GiB.
+        command: Command line of nccl-tests, in place of kinds and sizes, such as "all_reduce_perf -b 8M -e 16G -f 2".
+        every_size: Whether to return every power of two of sizes up to 16 GiB, and of hosts.
+        overrides: Values of [network] and [system], or topology.params, as "network.mtu=1KiB".
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        The document of `nadi expect --json` (docs/how-to/expect.md): `rows` has a mapping per collective, number of
+        hosts and size, with time, bandwidths, band and threshold; `notes` says what is not modelled.
+
+    Raises:
+        ConfigError, TopologyError, WorkloadError: An argument is wrong; the message is one line.
+    """
+    names = [kinds] if isinstance(kinds, str) else list(kinds)
+    _check_within("hosts", hosts, 0, MAX_GPUS, whole=True)
+    with shown(quiet=not progress) as display:
+        found = running.expected(
+            str(cluster), hosts, names, sizes, command, overrides, all_rows=every_size, tell=display.begin
+        )
+    return found.document()
+
+
 def sweep(
     file: str | Path,
     out: str | Path,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nadi.simulation.closed_forms import ClosedForm
     from nadi.simulation.run import FinishedRun
     from nadi.studies.collectives import CollectiveSweep
+    from nadi.studies.expectation import Expectation
     from nadi.studies.sweeps import PointOutcome, SweepDefinition
     from nadi.workload import Plans
 
@@ -224,6 +225,45 @@ def time_collective(
             if staging:
                 collectives.write_sweep(staging, sweep)
     return sweep
+
+
+def expected(
+    cluster: str,
+    hosts: int = 0,
+    kinds: Sequence[str] = (),
+    sizes: str = "",
+    command: str = "",
+    overrides: Sequence[str] = (),
+    *,
+    all_rows: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+) -> "Expectation":
+    """Return what nccl-tests should show on a cluster.
+
+    Args:
+        cluster: Name or file of a cluster, machine or topology, with parameters.
+        hosts: Number of hosts of the largest group; 0 = all.
+        kinds: Kinds of collectives, each or several with commas; none = all that nccl-tests has as collectives.
+        sizes: Sizes of the whole buffer; "" = a few.
+        command: Command line of nccl-tests in place of kinds and sizes; "" = none.
+        overrides: Values of [network] and [system], or topology.params, as "network.mtu=1KiB".
+        all_rows: Whether to return every power of two of sizes and hosts.
+        tell: Function that takes what is being computed.
+
+    Raises:
+        ConfigError, TopologyError, WorkloadError: The request is wrong; the message is one line.
+    """
+    from nadi.insight.nccl_tests_command import parse_command
+    from nadi.studies.collectives import sizes_of
+    from nadi.studies.expectation import KINDS, ClusterQuestion, expect
+
+    if command and (kinds or sizes or all_rows):
+        other = "kind" if kinds else "sizes" if sizes else "all"
+        raise ConfigError(f"--{other}: found with --command, which has sizes and a collective; expected one of both")
+    names = [name.strip() for each in kinds for name in each.split(",")]
+    parsed = sizes_of(KINDS[0], sizes) if sizes else ()
+    line = parse_command(command) if command else None
+    return expect(ClusterQuestion(cluster, hosts, names or KINDS, parsed, all_rows, line, overrides), tell)
 
 
 class SweepRequest(NamedTuple):

@@ -42,7 +42,8 @@ def commands():
         for line in re.findall(r"^(?: {4}|\t)? *(?:mpiexec -n \d+ )?nadi (.*)$", _in_blocks(text), re.MULTILINE):
             said = re.split(r" {3,}|\s#|\s[|>&] |\s#", line)[0]
             if "..." not in said and said.strip():
-                found.append((name_of(page), [word.strip("[]'\"") for word in said.split()]))
+                words = re.findall(r"\"[^\"]*\"|'[^']*'|\S+", said)  # what is in quotes is one word
+                found.append((name_of(page), [word.strip("[]'\"") for word in words]))
     return found
 
 

@@ -42,6 +42,8 @@ and defines
 - `plan_uneven(cut, shape, **parameters) -> Plans`, if it supports all-to-alls of split sizes (cut:
   uneven.Units),
 - `describe(kind, shape, size_bytes, **parameters) -> str`, if it chooses among several algorithms, for tables,
+- `parts_of_time(kind, shape, size_bytes, **parameters) -> dict[str, float]`: what its closed form consists of, by the
+  cause, as fractions of the time,
 - `is_coarse(kind, shape, size_bytes, **parameters) -> bool`, if its plans may have larger chunks than the algorithm, as
   too many steps would not fit: whether they take so much longer that the closed form is nearer,
 - `protocol(kind, **parameters) -> str`, if its plans have the bytes of a protocol (kernel_times); "" = of none.
@@ -237,6 +239,14 @@ class AlgorithmChoice(NamedTuple):
         if describe is None:
             return self.protocol(kind, shape, size_bytes) if self.pays(shape.accelerator) else ""
         return str(describe(kind, shape, self.part_bytes(size_bytes), **dict(self.parameters)))
+
+    def parts_of_time(self, kind: str, shape: GroupShape, size_bytes: int) -> dict[str, float]:
+        """Return what the closed form consists of, by cause as fractions of the time; {} = the algorithm does not say.
+
+        The arguments are those of `describe`.
+        """
+        parts: Callable[..., dict[str, float]] | None = getattr(self.module, "parts_of_time", None)
+        return {} if parts is None else parts(kind, shape, self.part_bytes(size_bytes), **dict(self.parameters))
 
     def plan(self, kind: str, members: int, shape: GroupShape | None = None, size_bytes: int = 0) -> Plans:
         """Return the steps of each member. Raises WorkloadError: no member, or no shape where the algorithm needs it.

@@ -110,9 +110,7 @@ def formula_ps(
     pays = chosen.pays(graph.accelerator)
     launch_ps = float(program.schedules.launch_ps[schedule]) if pays else 0.0
     if chosen.needs_shape:
-        switched = not np.any((graph.link_src < graph.npus) & (graph.link_dst < graph.npus))
-        shape = shape_of(graph, members, trees=chosen.trees)
-        shape = _payload_rates(shape, settings, framed=settings.nvlink_framing, switched=switched)
+        shape = payload_shape(graph, settings, members, trees=chosen.trees)
         if pays:
             shape = _data_rates(shape, *usual_message(program.schedules, schedule, size_bytes))
         return launch_ps + workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
@@ -179,6 +177,20 @@ def _paths(
         paths = kinds.get((way, both_ways), Paths(links, both_ways, 0))
         kinds[way, both_ways] = paths._replace(multiplicity=paths.multiplicity + 1)
     return list(kinds.values())
+
+
+def payload_shape(graph: Graph, settings: Settings, members: Int64, *, trees: str) -> GroupShape:
+    """Return the shape of a group with the rates that links leave for payload, as formulas take it.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        members: int64[n], NPUs of the group's members.
+        trees: The names of the aggregation trees of the algorithm; "" = none.
+    """
+    switched = not np.any((graph.link_src < graph.npus) & (graph.link_dst < graph.npus))
+    shape = shape_of(graph, members, trees=trees)
+    return _payload_rates(shape, settings, framed=settings.nvlink_framing, switched=switched)
 
 
 def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool, switched: bool) -> GroupShape:

@@ -203,7 +203,7 @@ class IdleFabric(NamedTuple):
             schedule_number: Number of the schedule.
             size_bytes: Size of the buffer in bytes.
         """
-        program = _program(schedules, schedule_number, size_bytes, self.npu_of_member, self.graph.npus)
+        program = program_of(schedules, schedule_number, size_bytes, self.npu_of_member, self.graph.npus)
         return float(pdes.run(pdes.build_world(self.graph, program, self.settings)).finish_time_ps)
 
 
@@ -340,7 +340,7 @@ def _copies(links: Int64, senders: Int64) -> int:
     return copies
 
 
-def _program(
+def program_of(
     schedules: Schedules, schedule_number: int, size_bytes: int, npu_of_member: Int64, num_npus: int
 ) -> Program:
     """Return a program of `num_npus` NPUs of which the members do one collective of this size and schedule."""

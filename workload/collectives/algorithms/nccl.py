@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nadi.workload.collectives.nccl import channel_plans, point_to_point, pxn_plans, switch_plans
+from nadi.workload.collectives.nccl import channel_plans, point_to_point, pxn_plans, switch_plans, time_parts
 from nadi.workload.collectives.nccl.decision import (
     CHUNKS,
     MAX_CHANNELS,
@@ -190,6 +190,32 @@ def launch_ps(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) 
     if kind == "all-to-all":
         return None
     return nccl_decision(kind, shape, size_bytes, _parameters(**parameters)).launch_ps
+
+
+def parts_of_time(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> dict[str, float]:  # noqa: ANN401
+    """Return the fraction of the closed form that each of `time_parts.PARTS` takes.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        **parameters: The values of PARAMETERS by name, as the user gave them (`decision.NcclParameters` and `pxn`).
+    """
+    if kind == "all-to-all":
+        return time_parts.of_messages(_sends(shape, **parameters), size_bytes)
+    decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
+    return time_parts.of_decision(_LANES[decision.algorithm].closed_form, kind, shape, size_bytes, decision)
+
+
+def shift(shape: GroupShape, size_bytes: int, **parameters: Any) -> time_parts.ShiftTime:  # noqa: ANN401
+    """Return the time of a shift, in which every member sends a message to the next one and receives one.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of each message in bytes.
+        **parameters: The values of PARAMETERS by name, as the user gave them (`decision.NcclParameters` and `pxn`).
+    """
+    return time_parts.of_shift(communicator(shape, **parameters), shape, size_bytes)
 
 
 def plan_uneven(cut: Units, shape: GroupShape, **parameters: Any) -> Plans:  # noqa: ANN401

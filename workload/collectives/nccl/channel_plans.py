@@ -99,11 +99,12 @@ def ring_closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: Nc
         chain = _chain(kind, order) if is_chain else (*order, order[0])
         hops_of_channels.append([(sender, shape.host[sender] != shape.host[to]) for sender, to in pairwise(chain)])
     load = Counter(hop for hops in hops_of_channels for hop in hops)
+    mean_wait_ps = _mean_wait_ps(shape, decision)
     slowest = 0.0
     for senders in hops_of_channels:
         hops = []
         for sender, far in senders:
-            wait_ps = decision.wait_ps(shape, far=far) if is_chain else _mean_wait_ps(shape, decision)
+            wait_ps = decision.wait_ps(shape, far=far) if is_chain else mean_wait_ps
             link_ps = decision.link_ps(shape, message_bytes, between_hosts=far)
             limited_ps = decision.link_ps(moved, message_bytes, between_hosts=far) * decision.shares
             path_ps = shape.outside_ps if far else shape.inside_ps
