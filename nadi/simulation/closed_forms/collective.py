@@ -112,7 +112,7 @@ def formula_ps(
     if chosen.needs_shape:
         switched = not np.any((graph.link_src < graph.npus) & (graph.link_dst < graph.npus))
         shape = shape_of(graph, members, trees=chosen.trees)
-        shape = _payload_rates(shape, settings, framed=settings.nvlink_framing, switched=switched)
+        shape = payload_rates(shape, settings, framed=settings.nvlink_framing, switched=switched)
         if pays:
             shape = _data_rates(shape, *usual_message(program.schedules, schedule, size_bytes))
         return launch_ps + workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
@@ -181,7 +181,7 @@ def _paths(
     return list(kinds.values())
 
 
-def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool, switched: bool) -> GroupShape:
+def payload_rates(shape: GroupShape, settings: Settings, *, framed: bool, switched: bool) -> GroupShape:
     """Return the shape with rates for payload beside headers and answers.
 
     Args:
