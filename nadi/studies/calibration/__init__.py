@@ -6,7 +6,7 @@ what may be fitted and how far it may be from its cited value; `model`, the time
 written; `report`, what is printed.
 """
 
-from nadi.studies.calibration.calibrating import Calibration, calibrate
+from nadi.studies.calibration.calibrating import Calibration, CalibrationRefusedError, calibrate
 from nadi.studies.calibration.cluster_file import write_cluster
-from nadi.studies.calibration.report import calibration_tables
+from nadi.studies.calibration.report import calibration_document, calibration_tables
 from nadi.studies.calibration.rows import read_rows

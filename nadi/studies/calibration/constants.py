@@ -54,16 +54,19 @@ def header_bytes(settings: Settings, wire_factor: float) -> int:
     return max(1, round((mtu + settings.header_bytes) / wire_factor) - mtu)
 
 
-def algorithm_with(algorithm: str, factors: Factors) -> str:
+def algorithm_with(algorithm: str, factors: Factors, parameters: str = "") -> str:
     """Return the text of NCCL's algorithm with the factors of a site in place of those that it has.
 
     Args:
         algorithm: The algorithm with its parameters, as users write it.
         factors: The factors of the site.
+        parameters: Further parameters, which replace equal ones; "" = none.
     """
     name, _, rest = algorithm.partition(":")
-    own = {f"{each}_factor" for each in NAMES}
-    kept = [part for part in rest.split(",") if part.strip() and part.partition("=")[0].strip() not in own]
+    given = [part for part in parameters.split(",") if part]
+    replaced = {f"{each}_factor" for each in NAMES} | {part.partition("=")[0] for part in given}
+    kept = [part for part in rest.split(",") if part.strip() and part.partition("=")[0].strip() not in replaced]
+    kept += given
     added = [f"{each}_factor={factors[each]:g}" for each in NAMES if each != WIRE and factors.get(each, 1.0) != 1.0]
     return f"{name}:{','.join(kept + added)}" if kept + added else name
 

@@ -69,8 +69,10 @@ class SiteFabric:
         text = self.algorithm(row.kind)
         settings = self.settings
         if factors is not None:
-            text = algorithm_with(text, factors)
+            text = algorithm_with(text, factors, row.parameters)
             settings = self._with_header(factors)
+        elif row.parameters:
+            text = f"{text}{',' if ':' in text else ':'}{row.parameters}"
         algorithm = replace(self._idle.collectives, algorithm={row.kind: text}).algorithm_of(row.kind)
         most_bytes = self._idle.collectives.most_bytes
         program = workload.collective_program(
@@ -93,7 +95,7 @@ class SiteFabric:
             row: The row.
             factors: The factors of the site.
         """
-        chosen = choose(row.kind, algorithm_with(self.algorithm(row.kind), factors))
+        chosen = choose(row.kind, algorithm_with(self.algorithm(row.kind), factors, row.parameters))
         shape = self._shape(chosen.trees, factors.get(WIRE, 1.0))
         return chosen.closed_form(row.kind, self.graph.npus, row.size_bytes, 0.0, 0.0, shape) / PS_PER_US
 

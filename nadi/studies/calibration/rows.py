@@ -1,6 +1,7 @@
 """Measured times of collectives for a calibration: from logs of nccl-tests, with held-out rows and defects."""
 
 import hashlib
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ _HELD_OUT_OF = 3  # of so many sizes of a collective, one is held out
 # ratio of the time of a row to that of a larger buffer of the same collective from which the row is a defect: more
 # bytes never take less but where NCCL changes its protocol, and never so much less (scripts/nccl_tables.py)
 _DEFECT = 1.2
+_MIN_GPUS = 2
+_VARIABLES = {"algo": "NCCL_ALGO", "proto": "NCCL_PROTO"}
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")
 
 
@@ -25,6 +28,7 @@ class MeasuredRow(NamedTuple):
     gpus: int  # number of GPUs that take part
     size_bytes: int  # size of the whole buffer in bytes
     time_us: float  # measured time in microseconds
+    parameters: str  # parameters of NCCL's algorithm that the log's variables NCCL_* set, "algo=ring"; "" = none
     file: str  # file of the log
     line: int  # number of its line, from 1
 
@@ -78,13 +82,26 @@ def _usable(logs: Sequence[BenchmarkLog]) -> tuple[list[MeasuredRow], list[tuple
     for log in logs:
         if log.collective not in KINDS:
             raise ConfigError(f"{log.file}: found {log.collective}; expected one of {', '.join(KINDS)}")
+        if log.gpus < _MIN_GPUS:
+            found = f"a test of {log.gpus} GPUs" if log.gpus else "no number of GPUs"
+            raise ConfigError(f"{log.file}: found {found}; expected a log with the list of at least {_MIN_GPUS} ranks")
+        parameters = _parameters(log)
         for row in log.rows:
-            time_us = row.time_us or row.time_in_place_us
             if row.wrong:
                 defects.append((f"{log.file}:{row.line}", f"{row.wrong} wrong results"))
-            elif time_us and row.size_bytes:
-                rows.append(MeasuredRow(log.collective, log.gpus, row.size_bytes, time_us, str(log.file), row.line))
+            elif row.size_bytes and not math.isnan(row.best_time_us):
+                of_row = log.collective, log.gpus, row.size_bytes, row.best_time_us
+                rows.append(MeasuredRow(*of_row, parameters, str(log.file), row.line))
     return rows, defects
+
+
+def _parameters(log: BenchmarkLog) -> str:
+    """Return the parameters of NCCL's algorithm that a log's variables set."""
+    settings = log.nccl.settings if log.nccl else {}
+    names = {key: settings[variable].lower() for key, variable in _VARIABLES.items() if variable in settings}
+    if settings.get("NCCL_NVLS_ENABLE") == "0":
+        names["nvls"] = "false"
+    return ",".join(f"{key}={value}" for key, value in names.items())
 
 
 def _without_slow(rows: Sequence[MeasuredRow]) -> tuple[list[MeasuredRow], list[tuple[str, str]]]:
@@ -97,7 +114,8 @@ def _without_slow(rows: Sequence[MeasuredRow]) -> tuple[list[MeasuredRow], list[
         larger = [
             other
             for other in rows
-            if (other.kind, other.gpus) == (row.kind, row.gpus) and other.size_bytes > row.size_bytes
+            if (other.kind, other.gpus, other.parameters) == (row.kind, row.gpus, row.parameters)
+            and other.size_bytes > row.size_bytes
         ]
         fastest = min(larger, key=lambda other: other.time_us, default=None)
         if fastest is not None and row.time_us > _DEFECT * fastest.time_us:
@@ -120,6 +138,9 @@ def _held_out(rows: Sequence[MeasuredRow]) -> tuple[bool, ...]:
 def _repeats(logs: Sequence[BenchmarkLog]) -> float | None:
     """Return the mean relative difference of times out of place and in place, which NCCL does the same work for."""
     pairs = [
-        (row.time_us, row.time_in_place_us) for log in logs for row in log.rows if row.time_us and row.time_in_place_us
+        (row.time_us, row.time_in_place_us)
+        for log in logs
+        for row in log.rows
+        if not math.isnan(row.time_us + row.time_in_place_us)
     ]
     return sum(abs(a - b) / min(a, b) for a, b in pairs) / len(pairs) if pairs else None
