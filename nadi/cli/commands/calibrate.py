@@ -17,9 +17,7 @@ _OUTPUT = "Cluster file to write, FILE.toml."
 def calibrate(
     cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help=_CLUSTER, autocompletion=cluster_names)],
     logs: Annotated[list[Path], typer.Option("--log", metavar="FILE", parser=named_path, help=_LOG)],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE.toml", parser=named_path, help=_OUTPUT)
-    ],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.toml", parser=named_path, help=_OUTPUT)],
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

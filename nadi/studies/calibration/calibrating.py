@@ -77,9 +77,7 @@ class Calibration:
         which = np.array(self.rows.is_held_out) == held_out
         measured = np.array([row.time_us for row in self.rows.rows])[which]
         error = (self.after_us if after else self.before_us)[which] / measured - 1
-        return ErrorsOfRows(
-            len(error), float(np.abs(error).mean()), float(np.abs(error).max()), float(error.mean())
-        )
+        return ErrorsOfRows(len(error), float(np.abs(error).mean()), float(np.abs(error).max()), float(error.mean()))
 
     def refusal(self) -> str:
         """Return in one line why nothing should be written; "" if the constants predict held-out rows better."""
@@ -121,7 +119,9 @@ def calibrate(cluster: str, rows: RowSet, progress: Progress | NoProgress | None
         factors = {name: round(factor, _DIGITS) for name, factor in fitted.factors.items()}
         at_us = model.exact_us(factors)
         model.anchored(at_us, factors)
-    generation = generation_of(AUTO, largest.graph.accelerator, shape_of(largest.graph, range(largest.graph.npus)).lines_bps[0])
+    generation = generation_of(
+        AUTO, largest.graph.accelerator, shape_of(largest.graph, range(largest.graph.npus)).lines_bps[0]
+    )
     used = [row for row, held in zip(rows.rows, rows.is_held_out, strict=True) if not held]
     constants = tuple(
         FittedConstant(
@@ -134,7 +134,9 @@ def calibrate(cluster: str, rows: RowSet, progress: Progress | NoProgress | None
         )
         for number, constant in enumerate(CONSTANTS)
     )
-    return Calibration(cluster, rows, constants, before_us, at_us, fitted.scatter, _far(rows.rows, at_us, fitted.scatter))
+    return Calibration(
+        cluster, rows, constants, before_us, at_us, fitted.scatter, _far(rows.rows, at_us, fitted.scatter)
+    )
 
 
 def spec_of(cluster: str, gpus: int) -> str:
@@ -161,9 +163,7 @@ def _far(rows: tuple[MeasuredRow, ...], predicted_us: Float64, scatter: float) -
     return tuple((rows[place].place, float(ratios[place])) for place in np.flatnonzero(is_far))
 
 
-def _decided_by(
-    slopes: Float64, weights: Float64, active: list[int], number: int, rows: list[MeasuredRow]
-) -> str:
+def _decided_by(slopes: Float64, weights: Float64, active: list[int], number: int, rows: list[MeasuredRow]) -> str:
     """Return the rows that say most about a constant, beside what the other constants explain."""
     root = np.sqrt(weights)
     own = root * slopes[:, number]

@@ -65,8 +65,8 @@ def _text(calibration: Calibration) -> str:
     tree["calibration"] = _provenance(calibration)
     held = [calibration.errors(after=after, held_out=True) for after in (False, True)]
     lines = [
-        f"# {calibration.cluster} with constants that `nadi calibrate` fitted to measurements of a site. Held-out rows:",
-        f"# mean error {held[0].mean:.1%} with the cited constants, {held[1].mean:.1%} with these. [calibration] has the rest.",
+        f"# {calibration.cluster} with constants that `nadi calibrate` fitted to measurements of a site.",
+        f"# Held-out rows err by {held[0].mean:.1%} before and by {held[1].mean:.1%} with these constants.",
         *(
             f"# {each.name} {each.factor:g} +- {each.uncertainty:.1%}: {each.meaning}, cited {each.cited}"
             for each in calibration.constants
@@ -89,7 +89,9 @@ def _cluster_tree(calibration: Calibration) -> dict[str, Any]:
     name = str(values.pop("name"))
     if is_machine(name) and "gpus" not in values:
         try:
-            return _tree_of_cluster(name, values) if "npus" not in values else _tree_of_machine(name, values, calibration)
+            return (
+                _tree_of_cluster(name, values) if "npus" not in values else _tree_of_machine(name, values, calibration)
+            )
         except TopologyError:
             return _tree_of_machine(name, values, calibration)
     return _tree_of_cluster(name, values)
@@ -151,7 +153,7 @@ def _provenance(calibration: Calibration) -> dict[str, Any]:
 
 
 def _toml_lines(tree: Mapping[str, Any]) -> list[str]:
-    """Return a tree as TOML: values first, then a section for each table, and one for each entry of a list of tables."""
+    """Return a tree as TOML: values first, then a section for each table and for each entry of a list of tables."""
     lines = [f"{key} = {_toml(value)}" for key, value in tree.items() if not _is_section(value)]
     for key, value in tree.items():
         if not _is_section(value) or not value:

@@ -1,9 +1,9 @@
 """The constants that `nadi calibrate` may fit: factors on cited values, each with a prior.
 
 The prior is a normal distribution of the factor's logarithm around the cited value. Its standard deviations come from
-the spread of nadi/validation/errors.json: predictions of NCCL in one host err by 5 % in the mean, those of its rates by 2
-to 8 % at the largest sizes; over hosts the first predictions, made before a site was seen, erred by 22 % in the mean and by
-up to 69 % where the time of steps between hosts decides.
+the spread of nadi/validation/errors.json and of the published rows: predictions of NCCL in one host err by 5 % in the
+mean, and by up to 8 % at the largest sizes, where rates decide. Over hosts the first predictions, made before a site
+was seen, erred by 22 % in the mean, and by up to 69 % where the time of steps between hosts decides.
 """
 
 import math

@@ -1,8 +1,9 @@
 """Which constants the rows bear, and their values: a robust fit of log times with priors, and a search of constants.
 
-A fit minimises sum rho((log model - log measured) / s) + sum (log factor / prior)^2 with rho(z) = 2 (sqrt(1 + z^2) - 1):
-rows far off count by their distance instead of its square, so that one bad row does not decide. s is the scatter of the
-rows, which a fit estimates itself. Steps are those of Gauss and Newton with weights of the last step.
+A fit minimises sum rho((log model - log measured) / s) + sum (log factor / prior)^2, where rho(z) is
+2 (sqrt(1 + z^2) - 1). Rows far off count by their distance instead of its square, so that one bad row does not decide.
+s is the scatter of the rows, which a fit estimates itself. Steps are those of Gauss and Newton with weights of the last
+step.
 
 The search begins without any constant, adds the one that predicts best rows that it has not seen, and ends where none
 does so clearly. Each prediction leaves out whole sizes, of all collectives.

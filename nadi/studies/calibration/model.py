@@ -1,8 +1,8 @@
 """Times of measured rows at any factors of a site: as `nadi collective` gives them, and by formulas in a moment.
 
-The exact time of a row plays its messages on an idle fabric, which takes up to seconds. A formula of the algorithm takes
-less than a millisecond, and is off by a few per cent. A fit moves by the formulas' ratio from the exact times at its
-starting point, and takes the exact times anew where it has arrived (`anchored`).
+The exact time of a row plays its messages on an idle fabric, which takes up to seconds. A formula of the algorithm
+takes less than a millisecond, and is off by a few per cent. A fit moves by the formulas' ratio from the exact times at
+its starting point, and takes the exact times anew where it has arrived (`anchored`).
 """
 
 from collections.abc import Sequence
@@ -137,7 +137,11 @@ class SiteModel:
         Args:
             factors: The factors of the site; None = those of the cluster's own file.
         """
-        return np.array([self._fabrics[row.gpus].exact_us(row, factors) for row in self._rows])
+        known: dict[tuple[str, int, int, str], float] = {}  # several rows may be runs of the same collective
+        for row in self._rows:
+            if row.collective not in known:
+                known[row.collective] = self._fabrics[row.gpus].exact_us(row, factors)
+        return np.array([known[row.collective] for row in self._rows])
 
     def anchored(self, exact_us: Float64, factors: Factors) -> None:
         """Correct the formulas so that they give the exact times at some factors.

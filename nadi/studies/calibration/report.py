@@ -36,10 +36,11 @@ def _notes(calibration: Calibration) -> list[str]:
     notes = [
         "held out: every third size of each collective and number of GPUs, from the second",
         f"fitted rows scatter by {calibration.scatter:.1%} around the fit, which no factor removes{repeated}",
-        "not fitted: quality of adaptive routing, as closed forms of one collective have no contention; `wire` holds it",
+        "not fitted: quality of adaptive routing, as closed forms have no contention; `wire` contains its mean effect",
     ]
     notes += [f"left out: {place}: {reason}" for place, reason in rows.defects]
-    return notes + [f"far from the fit: {place}: measured {ratio:.2f} times the prediction" for place, ratio in calibration.far]
+    far = (f"far from the fit: {place}: measured {ratio:.2f} times the prediction" for place, ratio in calibration.far)
+    return [*notes, *far]
 
 
 def calibration_document(calibration: Calibration) -> dict[str, Any]:
@@ -69,14 +70,18 @@ def calibration_document(calibration: Calibration) -> dict[str, Any]:
             for each in calibration.constants
         ],
         "errors": {
-            part: {when: vars(calibration.errors(after=when == "after", held_out=part == "held_out")) for when in ("before", "after")}
+            part: {
+                when: vars(calibration.errors(after=when == "after", held_out=part == "held_out"))
+                for when in ("before", "after")
+            }
             for part in ("fitted", "held_out")
         },
         "scatter": calibration.scatter,
         "repeats": calibration.rows.repeats,
         "refusal": calibration.refusal(),
         "rows": [
-            row._asdict() | {"held_out": held, "before_us": before, "after_us": after} for row, held, before, after in rows
+            row._asdict() | {"held_out": held, "before_us": before, "after_us": after}
+            for row, held, before, after in rows
         ],
         "left_out": [{"place": place, "reason": reason} for place, reason in calibration.rows.defects],
         "far": [{"place": place, "measured_over_predicted": ratio} for place, ratio in calibration.far],

@@ -33,6 +33,11 @@ class MeasuredRow(NamedTuple):
     line: int  # number of its line, from 1
 
     @property
+    def collective(self) -> tuple[str, int, int, str]:
+        """What was measured: kind, number of GPUs, size, and parameters of the algorithm."""
+        return self.kind, self.gpus, self.size_bytes, self.parameters
+
+    @property
     def place(self) -> str:
         """Where the row stands."""
         return f"{self.file}:{self.line}"
