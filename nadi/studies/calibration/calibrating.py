@@ -18,6 +18,7 @@ from nadi.workload.collectives.nccl.generations import AUTO, generation_of
 from nadi.workload.shape import shape_of
 
 _ROUNDS = 3  # times that formulas are corrected by exact times where the fit has arrived
+_NEAR = 0.002  # largest error of corrected formulas with which no further round is needed
 _DIGITS = 3  # decimals of factors in the written file, a tenth of a percent
 _FAR = 5.0  # distance from the fit, in scatters, from which a row is named
 _FAR_RATIO = 0.25  # and the same as a share of its time
@@ -117,7 +118,10 @@ def calibrate(cluster: str, rows: RowSet, progress: Progress | NoProgress | None
         active, reasons = borne(fitter, is_used)
         fitted = fitter.fit(active, is_used)
         factors = {name: round(factor, _DIGITS) for name, factor in fitted.factors.items()}
+        by_formula = model.log_us(factors, np.ones(len(rows.rows), np.bool_))
         at_us = model.exact_us(factors)
+        if np.abs(np.log(at_us) - by_formula).max() < _NEAR:
+            break
         model.anchored(at_us, factors)
     generation = generation_of(
         AUTO, largest.graph.accelerator, shape_of(largest.graph, range(largest.graph.npus)).lines_bps[0]
