@@ -103,8 +103,9 @@ def calibrate(cluster: str, rows: RowSet, progress: Progress | NoProgress | None
     fabrics = {gpus: SiteFabric(spec_of(cluster, gpus)) for gpus in sorted({row.gpus for row in rows.rows})}
     model = SiteModel(fabrics, rows.rows)
     shown.begin(f"times of {len(rows.rows)} rows")
-    before_us = model.exact_us(None)
-    at_us = model.exact_us({})
+    before_us = at_us = model.exact_us(None)
+    if any(fabrics[row.gpus].has_factors(row.kind) for row in rows.rows):
+        at_us = model.exact_us({})
     model.anchored(at_us, {})
     largest = fabrics[max(fabrics)]
     settings = largest.settings

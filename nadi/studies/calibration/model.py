@@ -59,6 +59,14 @@ class SiteFabric:
             raise ConfigError(f"{self.spec}: {kind} runs {found}; expected a cluster whose hosts run {ON_NVSWITCHES}")
         return own
 
+    def has_factors(self, kind: str) -> bool:
+        """Return whether the cluster's own file has factors on NCCL's constants, as one that was calibrated.
+
+        Args:
+            kind: The kind of collective.
+        """
+        return algorithm_with(self.algorithm(kind), {}) != self.algorithm(kind)
+
     def exact_us(self, row: MeasuredRow, factors: Factors | None) -> float:
         """Return the time of a row in microseconds, as `nadi collective --fidelity closed-form` does.
 
