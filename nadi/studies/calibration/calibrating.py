@@ -8,8 +8,8 @@ from nadi.errors import ConfigError
 from nadi.inputs.arrays import Float64
 from nadi.inputs.errors import NadiError
 from nadi.launching.progress import NoProgress, Progress
-from nadi.studies.calibration.constants import CONSTANTS, NAMES, Factors, cited
-from nadi.studies.calibration.fitting import Fitter, borne
+from nadi.studies.calibration.constants import CONSTANTS, NAMES, WIRE, Factors, cited
+from nadi.studies.calibration.fitting import Fitter, alike, borne
 from nadi.studies.calibration.model import SiteFabric, SiteModel
 from nadi.studies.calibration.rows import MeasuredRow, RowSet
 from nadi.topologies import names_cluster, parse_spec
@@ -18,6 +18,7 @@ from nadi.workload.collectives.nccl.generations import AUTO, generation_of
 from nadi.workload.shape import shape_of
 
 _ROUNDS = 3  # times that formulas are corrected by exact times where the fit has arrived
+_TILT_WIRE = 0.8  # factor on the rate of NICs at which the formulas' slope is measured
 _NEAR = 0.002  # largest error of corrected formulas with which no further round is needed
 _DIGITS = 3  # decimals of factors in the written file, a tenth of a percent
 _FAR = 5.0  # distance from the fit, in scatters, from which a row is named
@@ -107,11 +108,13 @@ def calibrate(cluster: str, rows: RowSet, progress: Progress | NoProgress | None
     if any(fabrics[row.gpus].has_factors(row.kind) for row in rows.rows):
         at_us = model.exact_us({})
     model.anchored(at_us, {})
+    if any(len(set(fabric.graph.host)) > 1 for fabric in fabrics.values()):
+        model.tilted(model.exact_us({WIRE: _TILT_WIRE}), _TILT_WIRE)
     largest = fabrics[max(fabrics)]
     settings = largest.settings
     high = np.full(len(CONSTANTS), np.inf)
     # no NIC is faster than with headers of one byte
-    high[NAMES.index("wire")] = np.log((settings.mtu_bytes + settings.header_bytes) / (settings.mtu_bytes + 1))
+    high[NAMES.index(WIRE)] = np.log((settings.mtu_bytes + settings.header_bytes) / (settings.mtu_bytes + 1))
     fitter = Fitter(model, rows.rows, high)
     is_used = ~np.array(rows.is_held_out)
     for number in range(_ROUNDS):
@@ -128,6 +131,7 @@ def calibrate(cluster: str, rows: RowSet, progress: Progress | NoProgress | None
         AUTO, largest.graph.accelerator, shape_of(largest.graph, range(largest.graph.npus)).lines_bps[0]
     )
     used = [row for row, held in zip(rows.rows, rows.is_held_out, strict=True) if not held]
+    same = alike(fitter, active, is_used)
     constants = tuple(
         FittedConstant(
             constant.name,
@@ -135,7 +139,11 @@ def calibrate(cluster: str, rows: RowSet, progress: Progress | NoProgress | None
             cited(constant.name, generation, settings),
             factors.get(constant.name, 1.0),
             float(fitted.deviation[number]),
-            _decided_by(fitted.slopes, fitted.weights, active, number, used) if number in active else reasons[number],
+            (
+                _decided_by(fitted.slopes, fitted.weights, active, number, used) + _or_others(same[number])
+                if number in active
+                else reasons[number]
+            ),
         )
         for number, constant in enumerate(CONSTANTS)
     )
@@ -159,6 +167,12 @@ def spec_of(cluster: str, gpus: int) -> str:
     others = {each: value for each, value in values.items() if each != key}
     pairs = ",".join(f"{each}={value}" for each, value in (others | {key: gpus}).items())
     return f"{name}:{pairs}"
+
+
+def _or_others(numbers: list[int]) -> str:
+    """Return in words which constants explain the rows as well."""
+    names = " or ".join(NAMES[number] for number in numbers)
+    return f"; the rows do not tell it from {names}" if names else ""
 
 
 def _far(rows: tuple[MeasuredRow, ...], predicted_us: Float64, scatter: float) -> tuple[tuple[str, float], ...]:

@@ -6,7 +6,8 @@ s is the scatter of the rows, which a fit estimates itself. Steps are those of G
 step.
 
 The search begins without any constant, adds the one that predicts best rows that it has not seen, and ends where none
-does so clearly. Each prediction leaves out whole sizes, of all collectives.
+does so clearly. Then it takes out those that later ones have made needless. Each prediction leaves out whole sizes, of
+all collectives.
 """
 
 from collections.abc import Sequence
@@ -25,12 +26,14 @@ FOLDS = 5  # parts of the sizes, of which one is predicted by a fit to the other
 DECIDED = 0.5
 GAIN = 0.03  # share of the error of unseen rows by which a constant must lower it
 MIN_EFFECT = 0.02  # relative change of a row's time per relative change of a factor that counts as an effect
+_ALIKE = 0.1  # share by which errors may differ of constants that rows do not tell apart
 _ROWS_PER_CONSTANT = 4
 _FIRST_SCATTER = 0.05
 _STEP = 0.01  # step of log factors for derivatives
 _MAX_MOVE = 0.4  # largest change of a log factor in one iteration
-_ITERATIONS, _SCATTERS = 12, 3
+_ITERATIONS, _SCATTERS = 8, 2
 _HALVINGS = 4
+_MAX_ERROR = 0.5  # largest log error that counts in a comparison of constants
 _DONE = 1e-4
 
 _PRIOR = np.array([constant.prior for constant in CONSTANTS])
@@ -105,22 +108,29 @@ class Fitter:
     def unseen_error(self, active: Sequence[int], is_used: Float64) -> float:
         """Return the mean absolute log error of rows that fits to the rows of other sizes predict.
 
+        Each of these fits is a step from the fit to all rows, as they are near.
+
         Args:
             active: Numbers of the constants that are fitted.
             is_used: bool[rows], the rows that are fitted and predicted.
         """
         sizes = np.unique(self._sizes[is_used])
         fold_of_row = np.searchsorted(sizes, self._sizes) % FOLDS
-        whole = self.fit(active, is_used) if active else None
+        free, whole = list(active), self.fit(active, is_used)
+        residual, slopes, fold_of_row = self._residual(whole.log_factors, is_used), whole.slopes, fold_of_row[is_used]
         errors = []
         for fold in range(min(FOLDS, len(sizes))):
-            unseen = is_used & (fold_of_row == fold)
-            at = np.zeros(len(CONSTANTS))
-            if whole is not None:
-                at = self.fit(active, is_used & ~unseen, whole.log_factors).log_factors
-            errors.append(np.abs(self._residual(at, unseen)))
-        # rows far off count no more than in a fit: a bad row is as bad with every setting
-        return float(np.mean(np.minimum(np.concatenate(errors), 0.5)))
+            unseen = fold_of_row == fold
+            move = self._move(whole, residual[~unseen], slopes[~unseen][:, free], free)
+            errors.append(np.abs(residual[unseen] + slopes[unseen][:, free] @ move))
+        # a row far off is as far with every setting, and must not decide
+        return float(np.mean(np.minimum(np.concatenate(errors), _MAX_ERROR)))
+
+    def _move(self, fitted: FittedFactors, residual: Float64, slopes: Float64, free: list[int]) -> Float64:
+        """Return the change of log factors that fits some of the rows, near a fit to more of them."""
+        weights, at = _weights(residual / fitted.scatter), fitted.log_factors[free]
+        gradient = slopes.T @ (weights * residual) / fitted.scatter**2 + at / _PRIOR[free] ** 2
+        return -np.linalg.solve(_information(slopes, weights, fitted.scatter, free), gradient)
 
     def slopes(self, is_used: Float64, at: Float64) -> Float64:
         """Return float64[used rows, constants]: the derivatives of log times by log factors.
@@ -167,6 +177,24 @@ class Fitter:
         return at
 
 
+def alike(fitter: Fitter, active: Sequence[int], is_used: Float64) -> dict[int, list[int]]:
+    """Return by number of a fitted constant those that explain the rows as well in its place.
+
+    Args:
+        fitter: The fits of the rows.
+        active: Numbers of the fitted constants.
+        is_used: bool[rows], the rows to which they are fitted.
+    """
+    error = fitter.unseen_error(active, is_used)
+    others = [number for number in range(len(CONSTANTS)) if number not in active]
+    found: dict[int, list[int]] = {}
+    for number in active:
+        rest = [each for each in active if each != number]
+        swapped = {other: fitter.unseen_error([*rest, other], is_used) for other in others}
+        found[number] = [other for other in others if swapped[other] < (1 + _ALIKE) * error]
+    return found
+
+
 def borne(fitter: Fitter, is_used: Float64) -> tuple[list[int], dict[int, str]]:
     """Return the numbers of the constants that rows bear, and for each other one why it stays at its cited value.
 
@@ -194,7 +222,21 @@ def borne(fitter: Fitter, is_used: Float64) -> tuple[list[int], dict[int, str]]:
             continue
         active.append(best)
         error = tried[best]
-    return sorted(active), reasons
+    return _needed(fitter, active, error, is_used, reasons), reasons
+
+
+def _needed(fitter: Fitter, active: list[int], error: float, is_used: Float64, reasons: dict[int, str]) -> list[int]:
+    """Return the numbers of constants without those that later ones have made needless, whose reasons it adds."""
+    while active:
+        without = {
+            number: fitter.unseen_error([each for each in active if each != number], is_used) for number in active
+        }
+        least = min(without, key=lambda number: (without[number], number))
+        if error <= (1 - GAIN) * without[least]:
+            break
+        reasons[least] = f"unseen rows err by {error:.1%} with it, {without[least]:.1%} without"
+        active, error = [each for each in active if each != least], without[least]
+    return sorted(active)
 
 
 def _with(at: Float64, number: int, value: float) -> Float64:

@@ -137,7 +137,7 @@ class SiteModel:
             rows: The rows.
         """
         self._fabrics, self._rows = fabrics, rows
-        self._correction = np.zeros(len(rows))
+        self._correction, self._tilt = np.zeros(len(rows)), np.zeros(len(rows))
 
     def exact_us(self, factors: Factors | None) -> Float64:
         """Return float64[rows]: the exact times in microseconds.
@@ -158,7 +158,19 @@ class SiteModel:
             exact_us: float64[rows], the exact times at these factors.
             factors: The factors of the site.
         """
-        self._correction = np.log(exact_us) - self._formulas(factors, np.ones(len(self._rows), np.bool_))
+        self._correction += np.log(exact_us) - self.log_us(factors, np.ones(len(self._rows), np.bool_))
+
+    def tilted(self, exact_us: Float64, wire_factor: float) -> None:
+        """Correct the slopes of formulas over the rate of NICs, after `anchored` at factors of 1.
+
+        A block's pace counts headers, which formulas leave out.
+
+        Args:
+            exact_us: float64[rows], the exact times where only this factor is not 1.
+            wire_factor: The factor on the rate of NICs.
+        """
+        missing = np.log(exact_us) - self.log_us({WIRE: wire_factor}, np.ones(len(self._rows), np.bool_))
+        self._tilt = missing / np.log(wire_factor)
 
     def log_us(self, factors: Factors, is_used: Float64) -> Float64:
         """Return float64[used rows]: logarithms of the times in microseconds by corrected formulas.
@@ -167,8 +179,6 @@ class SiteModel:
             factors: The factors of the site.
             is_used: bool[rows], the rows that are asked for.
         """
-        return self._formulas(factors, is_used) + self._correction[is_used]
-
-    def _formulas(self, factors: Factors, is_used: Float64) -> Float64:
         used = [self._rows[place] for place in np.flatnonzero(is_used)]
-        return np.log([self._fabrics[row.gpus].formula_us(row, factors) for row in used])
+        by_formula = np.log([self._fabrics[row.gpus].formula_us(row, factors) for row in used])
+        return by_formula + self._correction[is_used] + self._tilt[is_used] * np.log(factors.get(WIRE, 1.0))
