@@ -17,7 +17,7 @@ from nadi.topologies.machines import is_machine
 from nadi.workload.collectives.nccl.generations import AUTO, generation_of
 from nadi.workload.shape import shape_of
 
-_ROUNDS = 3  # times that formulas are corrected by exact times where the fit has arrived
+_ROUNDS = 6  # times that formulas are corrected by exact times where the fit has arrived
 _TILT_WIRE = 0.8  # factor on the rate of NICs at which the formulas' slope is measured
 _NEAR = 0.002  # largest error of corrected formulas with which no further round is needed
 _DIGITS = 3  # decimals of factors in the written file, a tenth of a percent
@@ -121,7 +121,8 @@ def calibrate(cluster: str, rows: RowSet, progress: Progress | NoProgress | None
         shown.begin(f"fit {number + 1} of {_ROUNDS}")
         active, reasons = borne(fitter, is_used)
         fitted = fitter.fit(active, is_used)
-        factors = {name: round(factor, _DIGITS) for name, factor in fitted.factors.items()}
+        rounded = {name: round(factor, _DIGITS) for name, factor in fitted.factors.items()}
+        factors = {name: factor for name, factor in rounded.items() if factor != 1.0}
         by_formula = model.log_us(factors, np.ones(len(rows.rows), np.bool_))
         at_us = model.exact_us(factors)
         if np.abs(np.log(at_us) - by_formula).max() < _NEAR:
@@ -132,6 +133,11 @@ def calibrate(cluster: str, rows: RowSet, progress: Progress | NoProgress | None
     )
     used = [row for row, held in zip(rows.rows, rows.is_held_out, strict=True) if not held]
     same = alike(fitter, active, is_used)
+    why = {
+        number: _decided_by(fitted.slopes, fitted.weights, active, number, used) + _or_others(same[number])
+        for number in active
+        if NAMES[number] in factors
+    }
     constants = tuple(
         FittedConstant(
             constant.name,
@@ -139,11 +145,7 @@ def calibrate(cluster: str, rows: RowSet, progress: Progress | NoProgress | None
             cited(constant.name, generation, settings),
             factors.get(constant.name, 1.0),
             float(fitted.deviation[number]),
-            (
-                _decided_by(fitted.slopes, fitted.weights, active, number, used) + _or_others(same[number])
-                if number in active
-                else reasons[number]
-            ),
+            why.get(number) or reasons.get(number, "the rows give the cited value"),
         )
         for number, constant in enumerate(CONSTANTS)
     )

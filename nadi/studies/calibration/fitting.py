@@ -26,6 +26,7 @@ FOLDS = 5  # parts of the sizes, of which one is predicted by a fit to the other
 DECIDED = 0.5
 GAIN = 0.03  # share of the error of unseen rows by which a constant must lower it
 MIN_EFFECT = 0.02  # relative change of a row's time per relative change of a factor that counts as an effect
+_MIN_GAIN = 0.001  # and by this much: a tenth of a percent is below what a measurement can say
 _ALIKE = 0.1  # share by which errors may differ of constants that rows do not tell apart
 _ROWS_PER_CONSTANT = 4
 _FIRST_SCATTER = 0.05
@@ -33,6 +34,7 @@ _STEP = 0.01  # step of log factors for derivatives
 _MAX_MOVE = 0.4  # largest change of a log factor in one iteration
 _ITERATIONS, _SCATTERS = 8, 2
 _HALVINGS = 4
+_NEAR = 2.5  # standard deviations beyond which a row counts as one at this distance in the scatter
 _MAX_ERROR = 0.5  # largest log error that counts in a comparison of constants
 _DONE = 1e-4
 
@@ -96,9 +98,11 @@ class Fitter:
         for _ in range(_SCATTERS):
             at = self._minimum(at, free, is_used, scatter)
             residual = np.abs(self._residual(at, is_used))
-            # 1.4826 times the median of absolute deviations is the standard deviation of a normal distribution
-            spread = 1.4826 * float(np.median(residual)) * np.sqrt(len(residual) / max(1, len(residual) - len(free)))
-            scatter = max(MIN_SCATTER, spread)
+            # 1.4826 times the median of absolute deviations is the standard deviation of a normal distribution; rows
+            # within a few of these say it more exactly
+            near = np.minimum(residual, _NEAR * 1.4826 * float(np.median(residual)))
+            spread = np.sqrt(np.sum(near**2) / max(1, len(near) - len(free)))
+            scatter = max(MIN_SCATTER, float(spread))
         residual, slopes = self._residual(at, is_used), self._slopes(at, free, is_used)
         weights = _weights(residual / scatter)
         deviation = _PRIOR.copy()
@@ -211,7 +215,7 @@ def borne(fitter: Fitter, is_used: Float64) -> tuple[list[int], dict[int, str]]:
     while open_numbers:
         tried = {number: fitter.unseen_error([*active, number], is_used) for number in open_numbers}
         best = min(tried, key=lambda number: (tried[number], number))
-        if tried[best] > (1 - GAIN) * error or len(active) == most:
+        if not _is_better(tried[best], error) or len(active) == most:
             for number in open_numbers:
                 reasons[number] = f"unseen rows err by {tried[number]:.1%} with it, {error:.1%} without"
             break
@@ -232,11 +236,15 @@ def _needed(fitter: Fitter, active: list[int], error: float, is_used: Float64, r
             number: fitter.unseen_error([each for each in active if each != number], is_used) for number in active
         }
         least = min(without, key=lambda number: (without[number], number))
-        if error <= (1 - GAIN) * without[least]:
+        if _is_better(error, without[least]):
             break
         reasons[least] = f"unseen rows err by {error:.1%} with it, {without[least]:.1%} without"
         active, error = [each for each in active if each != least], without[least]
     return sorted(active)
+
+
+def _is_better(error: float, other: float) -> bool:
+    return error < min((1 - GAIN) * other, other - _MIN_GAIN)
 
 
 def _with(at: Float64, number: int, value: float) -> Float64:
