@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any
 from nadi.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
-    from nadi.api import calibrate, collective, compare, explain, generate, net, open_network, plan, simulate, slowdown, sweep
+    from nadi.api import (
+        calibrate,
+        collective,
+        compare,
+        explain,
+        generate,
+        net,
+        open_network,
+        plan,
+        simulate,
+        slowdown,
+        sweep,
+    )
     from nadi.insight.runs import Run
 
 __version__ = "0.7.0"

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nadi.inputs.arrays import Float64
 from nadi.studies.calibration.constants import CONSTANTS, NAMES, Factors
@@ -83,7 +84,7 @@ class Fitter:
         self._high = np.minimum(_HIGH, high)
         self._sizes = np.array([row.size_bytes for row in rows])
 
-    def fit(self, active: Sequence[int], is_used: Float64, begin: Float64 | None = None) -> FittedFactors:
+    def fit(self, active: Sequence[int], is_used: NDArray[np.bool_], begin: Float64 | None = None) -> FittedFactors:
         """Return the factors of some constants that fit some rows.
 
         Args:
@@ -109,7 +110,7 @@ class Fitter:
         deviation[free] = np.sqrt(np.diag(np.linalg.inv(_information(slopes[:, free], weights, scatter, free))))
         return FittedFactors(at, deviation, scatter, slopes, weights)
 
-    def unseen_error(self, active: Sequence[int], is_used: Float64) -> float:
+    def unseen_error(self, active: Sequence[int], is_used: NDArray[np.bool_]) -> float:
         """Return the mean absolute log error of rows that fits to the rows of other sizes predict.
 
         Each of these fits is a step from the fit to all rows, as they are near.
@@ -136,7 +137,7 @@ class Fitter:
         gradient = slopes.T @ (weights * residual) / fitted.scatter**2 + at / _PRIOR[free] ** 2
         return -np.linalg.solve(_information(slopes, weights, fitted.scatter, free), gradient)
 
-    def slopes(self, is_used: Float64, at: Float64) -> Float64:
+    def slopes(self, is_used: NDArray[np.bool_], at: Float64) -> Float64:
         """Return float64[used rows, constants]: the derivatives of log times by log factors.
 
         Args:
@@ -145,10 +146,10 @@ class Fitter:
         """
         return self._slopes(at, list(range(len(CONSTANTS))), is_used)
 
-    def _residual(self, at: Float64, is_used: Float64) -> Float64:
+    def _residual(self, at: Float64, is_used: NDArray[np.bool_]) -> Float64:
         return self._model.log_us(factors_of(at), is_used) - self._measured[is_used]
 
-    def _slopes(self, at: Float64, free: list[int], is_used: Float64) -> Float64:
+    def _slopes(self, at: Float64, free: list[int], is_used: NDArray[np.bool_]) -> Float64:
         slopes = np.zeros((int(np.count_nonzero(is_used)), len(CONSTANTS)))
         for number in free:
             # one-sided at the largest factor, where a step beyond would change nothing
@@ -157,7 +158,7 @@ class Fitter:
             slopes[:, number] = (high - low) / (ends[1] - ends[0])
         return slopes
 
-    def _minimum(self, at: Float64, free: list[int], is_used: Float64, scatter: float) -> Float64:
+    def _minimum(self, at: Float64, free: list[int], is_used: NDArray[np.bool_], scatter: float) -> Float64:
         """Return the log factors at the minimum of the objective, from a point near it."""
         residual = self._residual(at, is_used)
         for _ in range(_ITERATIONS if free else 0):
@@ -181,7 +182,7 @@ class Fitter:
         return at
 
 
-def alike(fitter: Fitter, active: Sequence[int], is_used: Float64) -> dict[int, list[int]]:
+def alike(fitter: Fitter, active: Sequence[int], is_used: NDArray[np.bool_]) -> dict[int, list[int]]:
     """Return by number of a fitted constant those that explain the rows as well in its place.
 
     Args:
@@ -199,7 +200,7 @@ def alike(fitter: Fitter, active: Sequence[int], is_used: Float64) -> dict[int, 
     return found
 
 
-def borne(fitter: Fitter, is_used: Float64) -> tuple[list[int], dict[int, str]]:
+def borne(fitter: Fitter, is_used: NDArray[np.bool_]) -> tuple[list[int], dict[int, str]]:
     """Return the numbers of the constants that rows bear, and for each other one why it stays at its cited value.
 
     Args:
@@ -229,7 +230,9 @@ def borne(fitter: Fitter, is_used: Float64) -> tuple[list[int], dict[int, str]]:
     return _needed(fitter, active, error, is_used, reasons), reasons
 
 
-def _needed(fitter: Fitter, active: list[int], error: float, is_used: Float64, reasons: dict[int, str]) -> list[int]:
+def _needed(
+    fitter: Fitter, active: list[int], error: float, is_used: NDArray[np.bool_], reasons: dict[int, str]
+) -> list[int]:
     """Return the numbers of constants without those that later ones have made needless, whose reasons it adds."""
     while active:
         without = {

@@ -10,17 +10,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nadi import workload
 from nadi.configuration.run_file import collective_config
 from nadi.errors import ConfigError
 from nadi.inputs.arrays import Float64
 from nadi.inputs.units import PS_PER_US
+from nadi.pdes import Settings
 from nadi.simulation.closed_forms import closed_form
 from nadi.simulation.closed_forms.collective import payload_rates
-from nadi.simulation.resolving import Resolver
+from nadi.simulation.resolving import Resolver, TimedFabric
 from nadi.studies.calibration.constants import WIRE, Factors, algorithm_with, header_bytes
 from nadi.studies.calibration.rows import MeasuredRow
+from nadi.topologies import Graph
 from nadi.workload.collectives import ON_NVSWITCHES, choose, defaults_on
 from nadi.workload.shape import GroupShape, shape_of
 
@@ -34,16 +37,16 @@ class SiteFabric:
     spec: str  # fabric as users write it
 
     @cached_property
-    def _idle(self):  # noqa: ANN202 - of resolving.TimedFabric
+    def _idle(self) -> TimedFabric:
         return Resolver(collective_config(self.spec, []), force=True).idle_fabric(SEED)
 
     @property
-    def graph(self):  # noqa: ANN201 - of topologies.Graph
+    def graph(self) -> Graph:
         """The fabric."""
         return self._idle.graph
 
     @property
-    def settings(self):  # noqa: ANN201 - of pdes.Settings
+    def settings(self) -> Settings:
         """The settings of the network, with the cited header."""
         return self._idle.settings
 
@@ -107,7 +110,7 @@ class SiteFabric:
         shape = self._shape(chosen.trees, factors.get(WIRE, 1.0))
         return chosen.closed_form(row.kind, self.graph.npus, row.size_bytes, 0.0, 0.0, shape) / PS_PER_US
 
-    def _with_header(self, factors: Factors):  # noqa: ANN202 - of pdes.Settings
+    def _with_header(self, factors: Factors) -> Settings:
         """Return the settings with the header that expresses the factor on the rate of NICs."""
         wire = factors.get(WIRE, 1.0)
         return self.settings if wire == 1.0 else replace(self.settings, header_bytes=header_bytes(self.settings, wire))
@@ -172,13 +175,13 @@ class SiteModel:
         missing = np.log(exact_us) - self.log_us({WIRE: wire_factor}, np.ones(len(self._rows), np.bool_))
         self._tilt = missing / np.log(wire_factor)
 
-    def log_us(self, factors: Factors, is_used: Float64) -> Float64:
+    def log_us(self, factors: Factors, is_used: NDArray[np.bool_]) -> Float64:
         """Return float64[used rows]: logarithms of the times in microseconds by corrected formulas.
 
         Args:
             factors: The factors of the site.
             is_used: bool[rows], the rows that are asked for.
         """
-        used = [self._rows[place] for place in np.flatnonzero(is_used)]
+        used = [self._rows[int(place)] for place in np.flatnonzero(is_used)]
         by_formula = np.log([self._fabrics[row.gpus].formula_us(row, factors) for row in used])
         return by_formula + self._correction[is_used] + self._tilt[is_used] * np.log(factors.get(WIRE, 1.0))

@@ -73,7 +73,8 @@ class NcclParameters(NamedTuple):
     @property
     def site(self) -> SiteFactors:
         """The factors of the site on cited constants."""
-        return SiteFactors(*self[-len(CITED) :])
+        own = self.launch_factor, self.hop_factor, self.block_factor, self.nvlink_factor, self.nic_factor
+        return SiteFactors(*own)
 
 
 class TuningOverride(NamedTuple):
