@@ -12,7 +12,7 @@ from nadi.studies.calibration import CalibrationRefusedError, calibrate, read_ro
 from nadi.studies.calibration.constants import NAMES
 from nadi.studies.calibration.fitting import Fitter, alike, borne
 from nadi.studies.calibration.model import SiteFabric
-from nadi.studies.calibration.rows import MeasuredRow
+from nadi.studies.calibration.rows import SiteRow
 from nadi.topologies.clusters import find
 from tests.nonempty import nonempty
 from tests.studies.printed_logs import PROGRAM, Times, today
@@ -26,7 +26,7 @@ HOSTS = {"nic": 1.6, "wire": 0.6}
 
 @functools.cache
 def exact_us(machine, gpus, kind, size_bytes, factors):
-    row = MeasuredRow(kind, gpus, size_bytes, 1.0, "", "", 0)
+    row = SiteRow(kind, gpus, size_bytes, 1.0, "", "", 0)
     return SiteFabric(f"{machine}:npus={gpus}").exact_us(row, dict(factors))
 
 
@@ -171,7 +171,7 @@ class Toy:
 def toy_fitter(sizes, seed=1, **factors):
     """Return a fitter to noisy rows of the toy at some factors, and bool[rows], all of them."""
     noise = NOISE * np.random.default_rng(seed).standard_normal(len(sizes))
-    rows = [MeasuredRow("all-gather", 8, size, 1.0, "", "", 0) for size in sizes]
+    rows = [SiteRow("all-gather", 8, size, 1.0, "", "", 0) for size in sizes]
     exact = np.exp(Toy(rows).log_us(factors, np.ones(len(rows), np.bool_)) + noise)
     measured = [row._replace(time_us=float(us)) for row, us in zip(rows, exact, strict=True)]
     return Fitter(Toy(rows), measured, np.full(len(NAMES), np.inf)), np.ones(len(rows), np.bool_)

@@ -8,7 +8,7 @@ on the fabric, its simulated time or that of a formula; `position` and `costs`, 
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.equivalence import CollectiveKeys, MessageKeys, slots_of
 from nadi.simulation.closed_forms.advancing.run import compile_closed_form
-from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
+from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form, payload_rates
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, SWEEP_EFFORT, WHAT_IF_EFFORT, CollectiveCosts, Curve
 from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.simulation.closed_forms.lone_message import UNKNOWN, ideal_ps, shares_of, slowdown

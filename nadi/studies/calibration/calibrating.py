@@ -11,7 +11,7 @@ from nadi.launching.progress import NoProgress, Progress
 from nadi.studies.calibration.constants import CONSTANTS, NAMES, WIRE, Factors, cited
 from nadi.studies.calibration.fitting import Fitter, alike, borne
 from nadi.studies.calibration.model import SiteFabric, SiteModel
-from nadi.studies.calibration.rows import MeasuredRow, RowSet
+from nadi.studies.calibration.rows import RowSet, SiteRow
 from nadi.topologies import names_cluster, parse_spec
 from nadi.topologies.machines import is_machine
 from nadi.workload.collectives.nccl.generations import AUTO, generation_of
@@ -177,14 +177,14 @@ def _or_others(numbers: list[int]) -> str:
     return f"; the rows do not tell it from {names}" if names else ""
 
 
-def _far(rows: tuple[MeasuredRow, ...], predicted_us: Float64, scatter: float) -> tuple[tuple[str, float], ...]:
+def _far(rows: tuple[SiteRow, ...], predicted_us: Float64, scatter: float) -> tuple[tuple[str, float], ...]:
     """Return the places of rows that the fit does not reach, with measured over predicted time."""
     ratios = np.array([row.time_us for row in rows]) / predicted_us
     is_far = (np.abs(np.log(ratios)) > _FAR * scatter) & (np.abs(np.log(ratios)) > np.log1p(_FAR_RATIO))
     return tuple((rows[place].place, float(ratios[place])) for place in np.flatnonzero(is_far))
 
 
-def _decided_by(slopes: Float64, weights: Float64, active: list[int], number: int, rows: list[MeasuredRow]) -> str:
+def _decided_by(slopes: Float64, weights: Float64, active: list[int], number: int, rows: list[SiteRow]) -> str:
     """Return the rows that say most about a constant, beside what the other constants explain."""
     root = np.sqrt(weights)
     own = root * slopes[:, number]

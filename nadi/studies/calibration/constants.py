@@ -13,7 +13,7 @@ from nadi.inputs.units import format_bytes
 from nadi.pdes import Settings
 from nadi.workload.collectives.nccl.generations import Generation
 from nadi.workload.collectives.nccl.site import FACTOR_RANGE
-from nadi.workload.collectives.nccl.tuning import TABLES
+from nadi.workload.collectives.nccl.tables import TABLES
 
 WIRE = "wire"
 _MIN_WIRE = 0.5  # share of a NIC's payload rate below which a fabric has a defect, and no other constant

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from nadi.inputs.arrays import Float64
 from nadi.studies.calibration.constants import CONSTANTS, NAMES, Factors
 from nadi.studies.calibration.model import SiteModel
-from nadi.studies.calibration.rows import MeasuredRow
+from nadi.studies.calibration.rows import SiteRow
 
 MIN_SCATTER = 0.01  # scatter below which rows are not trusted: clocks and repeated runs differ by a percent
 FOLDS = 5  # parts of the sizes, of which one is predicted by a fit to the others
@@ -72,7 +72,7 @@ def factors_of(log_factors: Float64) -> Factors:
 class Fitter:
     """Fits of a model to measured rows."""
 
-    def __init__(self, model: SiteModel, rows: Sequence[MeasuredRow], high: Float64) -> None:
+    def __init__(self, model: SiteModel, rows: Sequence[SiteRow], high: Float64) -> None:
         """Prepare the fits.
 
         Args:

@@ -18,11 +18,10 @@ from nadi.errors import ConfigError
 from nadi.inputs.arrays import Float64
 from nadi.inputs.units import PS_PER_US
 from nadi.pdes import Settings
-from nadi.simulation.closed_forms import closed_form
-from nadi.simulation.closed_forms.collective import payload_rates
+from nadi.simulation.closed_forms import closed_form, payload_rates
 from nadi.simulation.resolving import Resolver, TimedFabric
 from nadi.studies.calibration.constants import WIRE, Factors, algorithm_with, header_bytes
-from nadi.studies.calibration.rows import MeasuredRow
+from nadi.studies.calibration.rows import SiteRow
 from nadi.topologies import Graph
 from nadi.workload.collectives import ON_NVSWITCHES, choose, defaults_on
 from nadi.workload.shape import GroupShape, shape_of
@@ -70,7 +69,7 @@ class SiteFabric:
         """
         return algorithm_with(self.algorithm(kind), {}) != self.algorithm(kind)
 
-    def exact_us(self, row: MeasuredRow, factors: Factors | None) -> float:
+    def exact_us(self, row: SiteRow, factors: Factors | None) -> float:
         """Return the time of a row in microseconds, as `nadi collective --fidelity closed-form` does.
 
         Args:
@@ -99,7 +98,7 @@ class SiteFabric:
         )
         return found.time_ps / PS_PER_US
 
-    def formula_us(self, row: MeasuredRow, factors: Factors) -> float:
+    def formula_us(self, row: SiteRow, factors: Factors) -> float:
         """Return the time of a row in microseconds by the formula of its algorithm.
 
         Args:
@@ -132,7 +131,7 @@ class SiteFabric:
 class SiteModel:
     """The times of rows as functions of the factors of a site."""
 
-    def __init__(self, fabrics: dict[int, SiteFabric], rows: Sequence[MeasuredRow]) -> None:
+    def __init__(self, fabrics: dict[int, SiteFabric], rows: Sequence[SiteRow]) -> None:
         """Begin with formulas that are not corrected.
 
         Args:

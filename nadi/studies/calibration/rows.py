@@ -21,7 +21,7 @@ _VARIABLES = {"algo": "NCCL_ALGO", "proto": "NCCL_PROTO"}
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")
 
 
-class MeasuredRow(NamedTuple):
+class SiteRow(NamedTuple):
     """A measured time of a collective of all GPUs of a group."""
 
     kind: str  # kind of the collective, one of KINDS
@@ -54,7 +54,7 @@ class Source(NamedTuple):
 class RowSet(NamedTuple):
     """The rows of a calibration, in an order that does not depend on that of files or lines."""
 
-    rows: tuple[MeasuredRow, ...]  # usable rows
+    rows: tuple[SiteRow, ...]  # usable rows
     is_held_out: tuple[bool, ...]  # whether each row only checks the fit
     defects: tuple[tuple[str, str], ...]  # place and reason of each row that is left out
     sources: tuple[Source, ...]
@@ -81,7 +81,7 @@ def read_rows(paths: Sequence[Path]) -> RowSet:
     return RowSet(tuple(rows), _held_out(rows), tuple(sorted(defects + slow)), sources, _repeats(logs))
 
 
-def _usable(logs: Sequence[BenchmarkLog]) -> tuple[list[MeasuredRow], list[tuple[str, str]]]:
+def _usable(logs: Sequence[BenchmarkLog]) -> tuple[list[SiteRow], list[tuple[str, str]]]:
     """Return the rows that have a time and right results, and the place and reason of the others."""
     rows, defects = [], []
     for log in logs:
@@ -96,7 +96,7 @@ def _usable(logs: Sequence[BenchmarkLog]) -> tuple[list[MeasuredRow], list[tuple
                 defects.append((f"{log.file}:{row.line}", f"{row.wrong} wrong results"))
             elif row.size_bytes and not math.isnan(row.best_time_us):
                 of_row = log.collective, log.gpus, row.size_bytes, row.best_time_us
-                rows.append(MeasuredRow(*of_row, parameters, str(log.file), row.line))
+                rows.append(SiteRow(*of_row, parameters, str(log.file), row.line))
     return rows, defects
 
 
@@ -109,7 +109,7 @@ def _parameters(log: BenchmarkLog) -> str:
     return ",".join(f"{key}={value}" for key, value in names.items())
 
 
-def _without_slow(rows: Sequence[MeasuredRow]) -> tuple[list[MeasuredRow], list[tuple[str, str]]]:
+def _without_slow(rows: Sequence[SiteRow]) -> tuple[list[SiteRow], list[tuple[str, str]]]:
     """Return the rows without those that take far longer than a larger buffer, and these with the reason.
 
     The rule knows no model, so that it prefers no setting, and holds for rows that are held out, too.
@@ -131,7 +131,7 @@ def _without_slow(rows: Sequence[MeasuredRow]) -> tuple[list[MeasuredRow], list[
     return kept, slow
 
 
-def _held_out(rows: Sequence[MeasuredRow]) -> tuple[bool, ...]:
+def _held_out(rows: Sequence[SiteRow]) -> tuple[bool, ...]:
     """Return whether each row is held out: every third size of each collective and number of GPUs, from the second."""
     sizes: dict[tuple[str, int], set[int]] = defaultdict(set)
     for row in rows:

@@ -8,14 +8,13 @@ and NCCL_LL128_* in src/include/collectives.h and src/include/device.h of NCCL; 
 """
 
 import math
-from pathlib import Path
 from typing import NamedTuple
 
-from nadi import inputs
 from nadi.inputs.units import KIB, PS_PER_US
 from nadi.workload.collectives.nccl import channel_orders
 from nadi.workload.collectives.nccl.generations import Generation, KernelTimes
 from nadi.workload.collectives.nccl.site import CITED, SiteFactors
+from nadi.workload.collectives.nccl.tables import TABLES
 from nadi.workload.shape import GroupShape
 
 _ONE_SLOT = frozenset({"broadcast", "reduce"})
@@ -91,7 +90,6 @@ KINDS_OF = {
     COLLNET_DIRECT: frozenset({"all-reduce"}),
 }
 
-TABLES = inputs.parse_toml(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _BASE_US: dict[str, list[float]] = TABLES["base_us"]
 _STEP_US: dict[str, dict[str, list[float]]] = TABLES["step_us"]
 _POST_US: dict[str, float] = TABLES["post_us"]
