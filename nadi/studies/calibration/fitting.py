@@ -25,10 +25,10 @@ MIN_SCATTER = 0.01  # scatter below which rows are not trusted: clocks and repea
 FOLDS = 5  # parts of the sizes, of which one is predicted by a fit to the others
 # share of its prior that a constant's uncertainty must not exceed: rows then say more than the prior does
 DECIDED = 0.5
-GAIN = 0.03  # share of the error of unseen rows by which a constant must lower it
+GAIN = 0.05  # share of the error of unseen rows by which a constant must lower it
 MIN_EFFECT = 0.02  # relative change of a row's time per relative change of a factor that counts as an effect
 _MIN_GAIN = 0.001  # and by this much: a tenth of a percent is below what a measurement can say
-_ALIKE = 0.1  # share by which errors may differ of constants that rows do not tell apart
+_ALIKE = 0.05  # share by which errors may differ of constants that rows do not tell apart
 _ROWS_PER_CONSTANT = 4
 _FIRST_SCATTER = 0.05
 _STEP = 0.01  # step of log factors for derivatives
@@ -195,8 +195,10 @@ def alike(fitter: Fitter, active: Sequence[int], is_used: NDArray[np.bool_]) -> 
     found: dict[int, list[int]] = {}
     for number in active:
         rest = [each for each in active if each != number]
+        without = fitter.unseen_error(rest, is_used)
         swapped = {other: fitter.unseen_error([*rest, other], is_used) for other in others}
-        found[number] = [other for other in others if swapped[other] < (1 + _ALIKE) * error]
+        as_well = [other for other in others if swapped[other] < (1 + _ALIKE) * error]
+        found[number] = [other for other in as_well if _is_better(swapped[other], without)]
     return found
 
 
