@@ -16,6 +16,7 @@ from nadi.studies.calibration.rows import SiteRow
 from nadi.topologies.clusters import find
 from tests.nonempty import nonempty
 from tests.studies.printed_logs import PROGRAM, Times, today
+from tests.studies.published_sites import AWS_P4D, AWS_P5, CRUSOE, P4D, log_of
 
 KINDS = ("all-reduce", "all-gather", "all-to-all")
 SIZES = tuple(1 << power for power in range(10, 29, 2))  # ten sizes, 1 KiB to 256 MiB
@@ -227,3 +228,25 @@ def test_defects_are_named(tmp_path):
 
 def test_names():
     assert NAMES == ("launch", "hop", "block", "nvlink", "nic", "wire")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("site", "cluster", "command"),
+    [
+        (AWS_P5, "dgx-h100", ""),
+        (CRUSOE, "dgx-h100", ""),
+        (AWS_P4D, "p4d.toml", "NCCL_PROTO=simple all_reduce_perf -b 8 -e 1G -f 2 -g 1"),
+    ],
+    ids=["p5", "crusoe", "p4d"],
+)
+def test_held_out_errors_of_published_sites_are_halved(site, cluster, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p4d.toml").write_text(P4D)
+    path = tmp_path / "all_reduce.log"
+    path.write_text(log_of(site, *filter(None, [command])))
+    found = calibrate(cluster, read_rows([path]))
+    before, after = (found.errors(after=after, held_out=True) for after in (False, True))
+    assert found.refusal() == ""
+    assert before.rows <= 10
+    assert after.mean < before.mean / 2
