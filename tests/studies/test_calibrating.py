@@ -72,7 +72,7 @@ def test_known_constants_are_found(fitted):
     assert fitted.refusal() == ""
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_known_constants_are_found_over_hosts(tmp_path):
     paths = logs(tmp_path, HOSTS, gpus=16, kinds=("all-reduce", "all-gather"))
     found = calibrate("dgx-h100", read_rows(paths))
