@@ -212,6 +212,15 @@ def test_too_few_rows_are_refused(tmp_path):
         read_rows(paths)
 
 
+def test_other_hosts_are_refused(tmp_path):
+    """Eight GPUs on two hosts are not those of a server of eight."""
+    path = tmp_path / "all_gather.log"
+    rows = [Times(size, 10 + size / 1e5, 10 + size / 1e5) for size in (1 << np.arange(10, 30)).tolist()]
+    path.write_text("\n".join(today(rows, "all-gather", 8, 2)) + "\n")
+    with pytest.raises(ConfigError, match=r"found 8 GPUs on 2 hosts, where dgx-h100:npus=8 has 1; expected a cluster"):
+        calibrate("dgx-h100", read_rows([path]))
+
+
 def test_defects_are_named(tmp_path):
     """A row that takes longer than a larger buffer is left out, whatever model; so is one with wrong results."""
     rows = [Times(size, 10 + size / 1e5, 10 + size / 1e5) for size in (1 << np.arange(10, 30)).tolist()]

@@ -21,6 +21,7 @@ _ROUNDS = 6  # times that formulas are corrected by exact times where the fit ha
 _TILT_WIRE = 0.8  # factor on the rate of NICs at which the formulas' slope is measured
 _NEAR = 0.002  # largest error of corrected formulas with which no further round is needed
 _DIGITS = 3  # decimals of factors in the written file, a tenth of a percent
+_GPUS_OF_SERVERS = 8  # largest number of GPUs of a server; NVLink domains with more are racks
 _FAR = 5.0  # distance from the fit, in scatters, from which a row is named
 _FAR_RATIO = 0.25  # and the same as a share of its time
 _DECISIVE = 0.8  # share of what rows say about a constant that the named rows have together
@@ -102,6 +103,7 @@ def calibrate(cluster: str, rows: RowSet, progress: Progress | NoProgress | None
     """
     shown = progress or NoProgress()
     fabrics = {gpus: SiteFabric(spec_of(cluster, gpus)) for gpus in sorted({row.gpus for row in rows.rows})}
+    _check_hosts(fabrics, rows)
     model = SiteModel(fabrics, rows.rows)
     shown.begin(f"times of {len(rows.rows)} rows")
     before_us = at_us = model.exact_us(None)
@@ -152,6 +154,16 @@ def calibrate(cluster: str, rows: RowSet, progress: Progress | NoProgress | None
     return Calibration(
         cluster, rows, constants, before_us, at_us, fitted.scatter, _far(rows.rows, at_us, fitted.scatter)
     )
+
+
+def _check_hosts(fabrics: dict[int, SiteFabric], rows: RowSet) -> None:
+    """Raise ConfigError if a test ran on another number of hosts than the cluster has for its GPUs."""
+    for file, gpus, hosts in rows.hosts:
+        domains = len(set(fabrics[gpus].graph.host.tolist())) if gpus in fabrics else hosts
+        # a rack is one host to NCCL, and several to the list of ranks
+        if hosts != domains and gpus // domains <= _GPUS_OF_SERVERS:
+            found = f"found {gpus} GPUs on {hosts} hosts, where {fabrics[gpus].spec} has {domains}"
+            raise ConfigError(f"{file}: {found}; expected a cluster with the servers that were measured")
 
 
 def spec_of(cluster: str, gpus: int) -> str:

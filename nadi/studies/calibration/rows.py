@@ -58,6 +58,7 @@ class RowSet(NamedTuple):
     is_held_out: tuple[bool, ...]  # whether each row only checks the fit
     defects: tuple[tuple[str, str], ...]  # place and reason of each row that is left out
     sources: tuple[Source, ...]
+    hosts: tuple[tuple[str, int, int], ...]  # file, number of GPUs and number of hosts of each test that names hosts
     repeats: float | None  # mean relative difference between times out of place and in place; None = not measured
 
 
@@ -78,7 +79,8 @@ def read_rows(paths: Sequence[Path]) -> RowSet:
     sources = tuple(
         Source(str(path), hashlib.sha256(inputs.read_bytes(path)).hexdigest(), counts[str(path)]) for path in paths
     )
-    return RowSet(tuple(rows), _held_out(rows), tuple(sorted(defects + slow)), sources, _repeats(logs))
+    hosts = tuple((str(log.file), log.gpus, log.hosts) for log in logs if log.hosts)
+    return RowSet(tuple(rows), _held_out(rows), tuple(sorted(defects + slow)), sources, hosts, _repeats(logs))
 
 
 def _usable(logs: Sequence[BenchmarkLog]) -> tuple[list[SiteRow], list[tuple[str, str]]]:
