@@ -103,6 +103,8 @@ def calibrate(cluster: str, rows: RowSet, progress: Progress | NoProgress | None
     """
     shown = progress or NoProgress()
     fabrics = {gpus: SiteFabric(spec_of(cluster, gpus)) for gpus in sorted({row.gpus for row in rows.rows})}
+    for gpus, kind in sorted({(row.gpus, row.kind) for row in rows.rows}):
+        fabrics[gpus].algorithm(kind)  # refuses one that is not NCCL's
     _check_hosts(fabrics, rows)
     model = SiteModel(fabrics, rows.rows)
     shown.begin(f"times of {len(rows.rows)} rows")
