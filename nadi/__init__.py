@@ -2,7 +2,8 @@
 
 `nadi.simulate(...)` runs a simulation from Python, `nadi.generate(...)` generates traces of a model for it, and
 `nadi.Run(folder)` opens the results of an earlier run. `nadi.plan(...)` ranks parallel plans, `nadi.collective(...)`
-times collectives, `nadi.expect(...)` says what nccl-tests should show on a cluster, and `nadi.sweep(...)` simulates
+times collectives, `nadi.expect(...)` says what nccl-tests should show on a cluster, `nadi.calibrate(...)` fits a
+cluster's constants to measured times, and `nadi.sweep(...)` simulates
 variants of a run file. `nadi.explain(run)`,
 `nadi.compare(run, other)`, `nadi.net(run)` and `nadi.slowdown(run, other)` return what the commands print as JSON.
 `nadi.open_network(...)` is a network without NPUs, for simulators that have their own.
@@ -14,6 +15,7 @@ from nadi.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
     from nadi.api import (
+        calibrate,
         collective,
         compare,
         expect,
@@ -35,6 +37,7 @@ __all__ = [
     "OutputError",
     "Run",
     "__version__",
+    "calibrate",
     "collective",
     "compare",
     "expect",

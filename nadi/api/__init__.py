@@ -200,6 +200,38 @@ def plan(
     return answer_document(ranking)
 
 
+def calibrate(
+    cluster: str | Path,
+    logs: Sequence[str | Path],
+    out: str | Path | None = None,
+    *,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Fit the constants of a site to measured collectives, as `nadi calibrate` does.
+
+    Args:
+        cluster: Name or file of the cluster, or a machine, optionally with parameters.
+        logs: Files with the output of nccl-tests on it.
+        out: Cluster file to write; None = it is not written.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        The document of `nadi calibrate --json` (docs/how-to/calibrate.md): `constants` with factors and uncertainties,
+        `errors` of the fitted and of the held-out rows before and after, and `rows`.
+
+    Raises:
+        ConfigError, TopologyError, WorkloadError: An argument is wrong; the message is one line.
+        studies.calibration.CalibrationRefusedError: `out` is given, and the rows do not bear a fit.
+    """
+    from nadi.studies import calibration
+
+    with shown(quiet=not progress) as display:
+        found = calibration.calibrate(str(cluster), calibration.read_rows([Path(log) for log in logs]), display)
+    if out is not None:
+        calibration.write_cluster(found, Path(out))
+    return calibration.calibration_document(found)
+
+
 def collective(
     kind: str,
     topology: str | Path,

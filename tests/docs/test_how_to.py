@@ -15,6 +15,7 @@ from nadi.cli.main import main
 from tests.docs.pages import DOCS, blocks, name_of
 from tests.et.pytorch.recorded import call, kernel, kineto, nccl_kernel, op, written
 from tests.nonempty import nonempty
+from tests.studies.published_sites import AWS_P5, log_of
 from tests.topologies.test_servers import MATRIX, PARTIAL
 
 FABRICS = DOCS / "explanation" / "fabrics"
@@ -39,6 +40,7 @@ MODEL = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_h
 
 
 FASTER = {
+    "calibrate": {"tp8,dp2,gb64,mb4": "tp8,dp2,gb16,mb4", "gb64,tp8,mb4": "gb16,tp8,mb4,pp1"},
     "incast": {"--size 2MB": "--size 200kB"},
     "flows": {"npus=128,hosts_per_leaf=16": "npus=16,hosts_per_leaf=4", "20ms": "1ms"},
     "cluster-run": {"--workers 8 --out": "--workers 2 --out"},
@@ -102,6 +104,8 @@ def prepare(page: str, folder: Path) -> None:
     if page == "cluster-run":
         (folder / "run.toml").write_text(CLUSTER_RUN)
         assert main(["workload", *INCAST[:-1], str(folder / INCAST[-1])]) == 0
+    if page == "calibrate":
+        (folder / "all_reduce.log").write_text(log_of(AWS_P5))
     if page == "my-fabric":
         (folder / "topo.xml").write_text(PARTIAL)
         (folder / "server.txt").write_text(MATRIX)

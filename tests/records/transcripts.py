@@ -49,6 +49,8 @@ _RULES = (
     # Errors of a class of questions, which change with each validation.
     (r"(?<=\): )mean [\d.]+%, worst [\d.]+% of [\d,]+ cases?.*?(?=\"|$)", "ERRORS"),
     (r'(?<="cases": )[1-9]\d*,\n *"mean": [^,]+,\n *"worst": [^,]+,(\n(?! *"text": ).*)*', "ERRORS"),
+    # The day on which a file was written.
+    (r'(?<=^date = ")[\d-]{10}', "DATE"),
     # Memory of this machine that nobody uses.
     (r"[\d.,]+ GB(?= are free)", "MEMORY"),
     # The version, which changes with each release, and names of folders that are hashes of it and of settings.

@@ -81,6 +81,8 @@ class Cluster(Parameters):
     host: HostMemory = HostMemory()  # memory of a server
     # parameters of the fabric that users give with the name, in place of those of `fabric` and `sizes`
     parameters: dict[str, object] = Field({})
+    # source of constants that `nadi calibrate` fitted: files, rows, errors, factors on cited values; no run reads it
+    calibration: dict[str, object] = Field({})
 
     def topology(self, gpus: int | None = None) -> dict[str, object]:
         """Return the table of its fabric for a number of its GPUs (None = all), as `topologies.build` takes it.
@@ -152,7 +154,7 @@ class Cluster(Parameters):
 
     def described(self) -> dict[str, object]:
         """Return its content as JSON values, in the units of its file."""
-        known = self.model_dump(mode="json", exclude={"sizes", "parameters"}, exclude_none=True)
+        known = self.model_dump(mode="json", exclude={"sizes", "parameters", "calibration"}, exclude_none=True)
         return known | {"most_gpus": self.most_gpus}
 
     def _all_sizes(self) -> tuple[Size, ...]:

@@ -22,7 +22,7 @@ Optional flags: `LOWER_BOUND = True` if the closed form is only a lower bound, `
 
 Optional parameters, which users write as `ring:channels=4,bidirectional=true`:
 
-- `PARAMETERS`: dict of default values (int, bool or str),
+- `PARAMETERS`: dict of default values (int, float, bool or str),
 - `LIMITS`: dict of (minimum, maximum) of an int, or of the choices of a string; parameters without limits accept any
   value.
 
@@ -92,7 +92,7 @@ MAX_PARTS = 1024
 PROTO = {"proto": kernel_times.AUTO}  # parameter of algorithms without OWN_TIMES: the protocol of their messages
 _WHOLE = ("barrier",)  # kinds whose buffer cannot be cut
 
-Value = int | bool | str
+Value = int | float | bool | str
 
 
 class Algorithm(Protocol):
@@ -516,10 +516,24 @@ def _value(name: str, text: str, default: Value, limits: tuple | None) -> Value:
         if limits is not None and text not in limits:
             raise WorkloadError(f"{name} is {text!r}, expected one of {', '.join(limits)}")
         return text
+    if isinstance(default, float):
+        return _factor(name, text, limits)
     number = int(text) if text.removeprefix("-").isdecimal() and len(text) < _LONGEST_INT else None
     if number is None or (limits is not None and not limits[0] <= number <= limits[1]):
         between = f" from {limits[0]} to {limits[1]}" if limits else ""
         raise WorkloadError(f"{name} is {text!r}, expected a whole number{between}")
+    return number
+
+
+def _factor(name: str, text: str, limits: tuple | None) -> float:
+    """Return the text of parameter `name` as a finite number within limits; None = any."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    low, high = limits or (-math.inf, math.inf)
+    if not math.isfinite(number) or not low <= number <= high:
+        raise WorkloadError(f"{name} is {text!r}, expected a number{f' from {low} to {high}' if limits else ''}")
     return number
 
 

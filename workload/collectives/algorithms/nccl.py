@@ -15,6 +15,7 @@ from nadi.workload.collectives.nccl.decision import (
     nccl_decision,
 )
 from nadi.workload.collectives.nccl.generations import AUTO, generations
+from nadi.workload.collectives.nccl.site import FACTOR_RANGE, SiteFactors
 from nadi.workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NIC_PATHS, NVLS, NVLS_TREE, PAT, RING, TREE
 from nadi.workload.collectives.plans.extent import PlanExtent, in_stripes
 from nadi.workload.collectives.plans.plan import Plans
@@ -27,7 +28,7 @@ NEEDS_SHAPE = True
 OWN_CONNECTIONS = True
 ESTIMATE = True
 OWN_TIMES = True
-PARAMETERS: dict[str, int | bool | str] = {**NcclParameters._field_defaults, "pxn": True}
+PARAMETERS: dict[str, int | float | bool | str] = {**NcclParameters._field_defaults, "pxn": True}
 LIMITS = {
     "algo": NAMED_ALGORITHMS,
     "proto": NAMED_PROTOCOLS,
@@ -37,6 +38,7 @@ LIMITS = {
     "cpu": CPUS,
     "nic_path": NIC_PATHS,
     "chunks": CHUNKS,
+    **{f"{name}_factor": FACTOR_RANGE for name in SiteFactors._fields},
 }
 
 _LANES = {  # what makes the lanes of each of NCCL's algorithms

@@ -14,6 +14,7 @@ from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, PS_PER_US, parse_bytes
 from nadi.workload.collectives.nccl import host_threads, nvls_loops, tuning
 from nadi.workload.collectives.nccl.channel_orders import tree
 from nadi.workload.collectives.nccl.generations import ROUND, KernelTimes, generation_of
+from nadi.workload.collectives.nccl.site import CITED, SiteFactors, at_site
 from nadi.workload.collectives.nccl.tuning import LL, LL128, PROTOCOLS, SIMPLE, Protocol, TuningInput, column_of
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP, Plans
@@ -62,6 +63,18 @@ class NcclParameters(NamedTuple):
     collnet: bool = False  # whether switches between hosts may sum
     nvls: bool = True  # whether NVSwitches may sum and copy (NCCL_NVLS_ENABLE)
     registered: bool = False  # whether NVLS works on the user's buffers, so that no data is copied
+    # factors of the site on cited constants (`SiteFactors`)
+    launch_factor: float = CITED.launch
+    hop_factor: float = CITED.hop
+    block_factor: float = CITED.block
+    nvlink_factor: float = CITED.nvlink
+    nic_factor: float = CITED.nic
+
+    @property
+    def site(self) -> SiteFactors:
+        """The factors of the site on cited constants."""
+        own = self.launch_factor, self.hop_factor, self.block_factor, self.nvlink_factor, self.nic_factor
+        return SiteFactors(*own)
 
 
 class TuningOverride(NamedTuple):
@@ -169,6 +182,8 @@ def host_of(shape: GroupShape, parameters: NcclParameters) -> TuningInput:
     generation = generation_of(parameters.generation, shape.accelerator, shape.lines_bps[0])
     rails = len(shape.trees) > len(set(shape.host))
     host = tuning.host_of(shape, generation, parameters.cpu, parameters.nic_path, collnet=parameters.collnet and rails)
+    if parameters.site != CITED:
+        host = host._replace(generation=at_site(host.generation, parameters.site), site=parameters.site)
     return host if parameters.nvls else host._replace(plan=host.plan._replace(nvls=None))
 
 
@@ -188,16 +203,17 @@ def nccl_decision(kind: str, shape: GroupShape, size_bytes: int, parameters: Ncc
     host = host_of(shape, parameters)
     algorithm, protocol = tuning.best(kind, host, size_bytes, algo, proto)
     inside_ps, between_ps = (tuning.step_ps(host, algorithm, protocol, between_hosts=far) for far in (False, True))
-    decision = NcclDecision(algorithm, protocol, 1, 1, 1, 1, tuning.base_ps(algorithm, protocol), inside_ps, between_ps)
+    base_ps = tuning.base_ps(algorithm, protocol, host.site)
+    decision = NcclDecision(algorithm, protocol, 1, 1, 1, 1, base_ps, inside_ps, between_ps)
     if algorithm in {tuning.NVLS, tuning.NVLS_TREE}:
         blocks = parameters.channels or host.generation.nvls_channels[host.plan.hosts > 1]
         cut = nvls_loops.cut_of(size_bytes, blocks, shape, algorithm)
         launch_ps = nvls_loops.launch_ps(
-            kind, shape, size_bytes, host, algorithm, cut, _port(shape), registered=parameters.registered
+            kind, shape, size_bytes, host, algorithm, cut, _reached(shape, host), registered=parameters.registered
         )
         shares = 1.0
         if parameters.pacing == PLANNED:
-            pace_gb_per_s = nvls_loops.pace_gb_per_s(kind, host, algorithm, cut, _port(shape))
+            pace_gb_per_s = nvls_loops.pace_gb_per_s(kind, host, algorithm, cut, _reached(shape, host))
             shares = _port(shape) / pace_gb_per_s
         pieces = min(cut.loops, MAX_STEPS)
         return decision._replace(channels=blocks, pieces=pieces, shares=max(1.0, shares), launch_ps=launch_ps)
@@ -223,7 +239,7 @@ def _with_channels(
     # between hosts NCCL's plan depends on how its search matches NICs with NVLinks, and the NIC is the slower one
     if parameters.pacing == PLANNED and algorithm == tuning.RING and host.plan.hosts == 1 and host.plan.nvlink:
         # NCCL plans an equal part of NVLink for each channel, used or not
-        channel_gb_per_s = host.plan.ring.inside * host.plan.ring.channels / host.plan.used
+        channel_gb_per_s = host.plan.ring.inside * host.plan.ring.channels / host.plan.used * host.site.nvlink
         shares = max(1.0, _port(shape) / channel_gb_per_s)
     decision = decision._replace(channels=used, shares=shares)
     decision = decision._replace(slices=_slices(kind, shape, size_bytes, decision))
@@ -237,7 +253,7 @@ def _with_channels(
     if algorithm != tuning.RING or kind not in ROUND or kernel is None:
         return _over_parts(host, decision) if host.plan.hosts > 1 else decision
     if host.plan.hosts == 1:
-        return _timed_ring(kind, shape, size_bytes, kernel, decision)
+        return _timed_ring(kind, shape, size_bytes, host, kernel, decision)
     message_bytes = size_bytes / (used * decision.pieces * decision.slices * shape.members)
     ring = host_threads.timed(
         *(kind, shape, host, kernel, decision.transport),
@@ -313,12 +329,12 @@ def _timed_tree(shape: GroupShape, size_bytes: int, host: TuningInput, decision:
 
 
 def _timed_ring(
-    kind: str, shape: GroupShape, size_bytes: int, kernel: KernelTimes, decision: NcclDecision
+    kind: str, shape: GroupShape, size_bytes: int, host: TuningInput, kernel: KernelTimes, decision: NcclDecision
 ) -> NcclDecision:
     """Return the decision with the launch and step times of the kernel of a ring in one NVLink domain."""
     message_bytes = size_bytes / (decision.channels * decision.pieces * decision.slices * shape.members)
     steps, port_gb_per_s = tuning.ring_steps(kind, shape.members), _port(shape)
-    gb_per_s = port_gb_per_s / decision.shares, port_gb_per_s / decision.channels
+    gb_per_s = port_gb_per_s / decision.shares, _reached(shape, host) / decision.channels
     step_ps = _ring_step_ps(kernel, kind, decision.protocol, steps, decision.slices, message_bytes, *gb_per_s)
     data_ps = (
         decision.link_ps(shape._replace(inside_bps=round(port_gb_per_s * 8e9)), message_bytes, between_hosts=False)
@@ -333,6 +349,11 @@ def _timed_ring(
 def _port(shape: GroupShape) -> float:
     """Return the payload rate of a member's NVLinks in GB/s."""
     return shape.lines_bps[0] / 8e9 * NVLINK_PAYLOAD
+
+
+def _reached(shape: GroupShape, host: TuningInput) -> float:
+    """Return the payload rate that kernels of the site reach on a member's NVLinks, in GB/s."""
+    return _port(shape) * host.site.nvlink
 
 
 def _used(

@@ -50,7 +50,7 @@ def tree_ps(host: TuningInput) -> int:
         host: The group and its hosts, as NCCL's tuning model sees them.
     """
     height = host.plan.hosts.bit_length() - 1
-    return round(2 * height * _HANDLINGS * _TABLE["message_us"] * PS_PER_US)
+    return round(2 * height * _HANDLINGS * _message_us(host) * PS_PER_US)
 
 
 def peers_ps(host: TuningInput, peers: int, size_bytes: float, waits_ps: int) -> int:
@@ -65,7 +65,7 @@ def peers_ps(host: TuningInput, peers: int, size_bytes: float, waits_ps: int) ->
         size_bytes: The size of each message in bytes.
         waits_ps: The time in picoseconds in which data are on the wire while others still wait for a hop.
     """
-    thread_us, data_us = 2 * (peers - 1) * _TABLE["message_us"], (peers - 1) * size_bytes / host.plan.net / 1e3
+    thread_us, data_us = 2 * (peers - 1) * _message_us(host), (peers - 1) * size_bytes / host.plan.net / 1e3
     return max(0, round((thread_us - max(0.0, data_us - waits_ps / PS_PER_US)) * PS_PER_US))
 
 
@@ -93,7 +93,7 @@ def timed(
     """
     steps, column = tuning.ring_steps(kind, shape.members), column_of(protocol.name)
     crossing = tuning.ring_steps(kind, host.plan.hosts)
-    posts_us = _TABLE["message_us"] * messages(host, channels) * slices
+    posts_us = _message_us(host) * messages(host, channels) * slices
     near_us = max(kernel.hop_us[column], posts_us)
     far_us = max(tuning.message_hop_ps(host, protocol.name, between_hosts=True) / PS_PER_US, posts_us)
     # NCCL's times of a step contain the latency of the path, which the fabric adds
@@ -102,7 +102,7 @@ def timed(
     launch_ps = round((kernel.launch_us[column] + steps_us) * PS_PER_US) - path_ps
     # The last step of a loop moves data in the own memory only, as in one host (decision._ring_step_ps)
     local_step = (kernel.local_step[ROUND.index(kind)] if protocol.name == SIMPLE.name else 1.0) / steps
-    block_gb_per_s = _block_gb_per_s(kind, kernel, protocol)
+    block_gb_per_s = _block_gb_per_s(kind, host, kernel, protocol)
     nic_gb_per_s = shape.outside_bps / 8e9 * host.plan.members_per_nic
     of_nic = -(-channels // host.plan.nics)
     wire_bytes, shares = protocol.wire_bytes(message_bytes), 1.0
@@ -114,10 +114,15 @@ def timed(
     return HostRing(max(0, launch_ps), round(wait_us * PS_PER_US), shares)
 
 
-def _block_gb_per_s(kind: str, kernel: KernelTimes, protocol: Protocol) -> float:
+def _message_us(host: TuningInput) -> float:
+    """Return the time of a GPU's thread per message in microseconds."""
+    return _TABLE["message_us"] * host.site.nic
+
+
+def _block_gb_per_s(kind: str, host: TuningInput, kernel: KernelTimes, protocol: Protocol) -> float:
     """Return the rate on the wire of a block that sends to a NIC or receives from one, in GB/s."""
     if protocol.name == SIMPLE.name:
-        return _TABLE["block_gb_per_s"]
+        return _TABLE["block_gb_per_s"] * host.site.block
     if protocol.name == LL.name:
         return kernel.ll_block_gb_per_s / (2 if kind == "all-gather" else 1)
     return kernel.block_gb_per_s

@@ -89,7 +89,8 @@ def launch_ps(
     copied_bytes: float = min(loops.loop_bytes, size_bytes) + size_bytes - (loops.loops - 1) * loops.loop_bytes
     if kind != "all-reduce":  # what goes in or comes out is a member's own share
         copied_bytes *= (host.plan.per_host + 1) / host.plan.per_host / 2
-    return waits_ps + round(copied_bytes / loops.blocks / host.generation.tree[0] * 1e3)
+    block_gb_per_s = host.generation.tree[0] * host.site.block
+    return waits_ps + round(copied_bytes / loops.blocks / block_gb_per_s * 1e3)
 
 
 def pace_gb_per_s(kind: str, host: TuningInput, algorithm: str, loops: BufferLoops, port_gb_per_s: float) -> float:
@@ -128,7 +129,7 @@ def _loop_us(kind: str, host: TuningInput, kernel: KernelTimes, loop_bytes: int,
 
 def _planned_gb_per_s(kind: str, host: TuningInput) -> float:
     """Return the GB/s that NCCL plans for a member's share; members beyond MAX_HEADS share the rates of heads."""
-    return tuning.nvls_pace(kind, host) * min(1.0, MAX_HEADS / host.plan.per_host)
+    return tuning.nvls_pace(kind, host) * min(1.0, MAX_HEADS / host.plan.per_host) * host.site.nvlink
 
 
 def slower(kind: str, host: TuningInput, loops: BufferLoops) -> float:

@@ -149,7 +149,8 @@ def message(
     first = _FIRST_BETWEEN if between_hosts else _FIRST_INSIDE if group.host.plan.hosts > 1 else _FIRST_CONNECTION
     kernel = group.host.kernel
     if not kernel or not group.paced:
-        return MessageTransport(protocol, channels, base_ps(tuning.RING, protocol), hop_ps, gb_per_s, first)
+        launch_ps = base_ps(tuning.RING, protocol, group.host.site)
+        return MessageTransport(protocol, channels, launch_ps, hop_ps, gb_per_s, first)
     launch_ps = round((kernel.message_us[protocol == tuning.SIMPLE.name] + peers * kernel.peer_us) * PS_PER_US) - hop_ps
     if protocol == tuning.LL.name:
         slowest_ps = tuning.LL.wire_bytes(size_bytes) / (channels * HALF_A_BLOCK * kernel.ll_block_gb_per_s) * 1e3

@@ -8,13 +8,13 @@ and NCCL_LL128_* in src/include/collectives.h and src/include/device.h of NCCL; 
 """
 
 import math
-from pathlib import Path
 from typing import NamedTuple
 
-from nadi import inputs
 from nadi.inputs.units import KIB, PS_PER_US
 from nadi.workload.collectives.nccl import channel_orders
 from nadi.workload.collectives.nccl.generations import Generation, KernelTimes
+from nadi.workload.collectives.nccl.site import CITED, SiteFactors
+from nadi.workload.collectives.nccl.tables import TABLES
 from nadi.workload.shape import GroupShape
 
 _ONE_SLOT = frozenset({"broadcast", "reduce"})
@@ -90,7 +90,6 @@ KINDS_OF = {
     COLLNET_DIRECT: frozenset({"all-reduce"}),
 }
 
-TABLES = inputs.parse_toml(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _BASE_US: dict[str, list[float]] = TABLES["base_us"]
 _STEP_US: dict[str, dict[str, list[float]]] = TABLES["step_us"]
 _POST_US: dict[str, float] = TABLES["post_us"]
@@ -115,6 +114,7 @@ class TuningInput(NamedTuple):
     members: int  # number of members n
     cpu: str  # CPU vendor of the hosts, "intel" or "amd"
     collnet: bool  # whether switches between hosts can sum (SHARP), and NCCL may use them (NCCL_COLLNET_ENABLE)
+    site: SiteFactors = CITED  # factors of the site on times of steps; those of kernels are in `generation`
 
     @property
     def column(self) -> int:
@@ -148,14 +148,15 @@ def host_of(shape: GroupShape, generation: Generation, cpu: str, nic_path: str, 
     return TuningInput(generation, channel_orders.planned(shape, generation), shape.members, vendor, collnet)
 
 
-def base_ps(algorithm: str, protocol: str) -> int:
+def base_ps(algorithm: str, protocol: str, site: SiteFactors = CITED) -> int:
     """Return the time from the launch to the first step in picoseconds.
 
     Args:
         algorithm: The name of NCCL's algorithm, one of tuning.ALGORITHMS.
         protocol: The name of NCCL's protocol: "ll", "ll128" or "simple".
+        site: The factors of the site.
     """
-    return round(_BASE_US.get(algorithm, (0.0, 0.0, 0.0))[column_of(protocol)] * PS_PER_US)
+    return round(_BASE_US.get(algorithm, (0.0, 0.0, 0.0))[column_of(protocol)] * site.launch * PS_PER_US)
 
 
 def step_ps(host: TuningInput, algorithm: str, protocol: str, *, between_hosts: bool) -> int:
@@ -172,9 +173,10 @@ def step_ps(host: TuningInput, algorithm: str, protocol: str, *, between_hosts: 
     several = host.plan.hosts > 1
     alone = several and host.plan.per_host == 1 and algorithm == RING
     by_protocol = _STEP_US[NET if between_hosts else host.inside][TREE if alone and between_hosts else algorithm]
-    step_us = by_protocol[column_of(protocol)]
+    step_us = by_protocol[column_of(protocol)] * (host.site.nic if between_hosts else host.site.hop)
     if several and not between_hosts and algorithm == RING:
-        step_us = max(step_us, _POST_US[host.cpu] * (_SIMPLE_POSTS if protocol == SIMPLE.name else 1))
+        posts_us = _POST_US[host.cpu] * (_SIMPLE_POSTS if protocol == SIMPLE.name else 1)
+        step_us = max(step_us, posts_us * host.site.nic)
     return round(step_us * PS_PER_US)
 
 
@@ -187,7 +189,8 @@ def message_hop_ps(host: TuningInput, protocol: str, *, between_hosts: bool) -> 
         between_hosts: Whether sender and receiver are in different hosts.
     """
     hardware = NET if between_hosts else host.inside
-    return round(_STEP_US[hardware][RING][column_of(protocol)] * PS_PER_US)
+    factor = host.site.nic if between_hosts else host.site.hop
+    return round(_STEP_US[hardware][RING][column_of(protocol)] * factor * PS_PER_US)
 
 
 def ring_steps(kind: str, count: int) -> int:
@@ -274,7 +277,8 @@ def best(kind: str, host: TuningInput, size_bytes: int, algorithm: str, protocol
         return algorithm, SIMPLE.name
     if not pairs:
         pairs = [(RING, p) for p in protocols]
-    return min(pairs, key=lambda pair: model_ps(kind, host, size_bytes, *pair))
+    cited = host._replace(site=CITED)  # NCCL does not know the site
+    return min(pairs, key=lambda pair: model_ps(kind, cited, size_bytes, *pair))
 
 
 def bandwidth(kind: str, host: TuningInput, algorithm: str, protocol: str) -> float:
@@ -397,7 +401,7 @@ def _latency_ps(kind: str, host: TuningInput, algorithm: str, protocol: str) -> 
     inside = step_ps(host, algorithm, protocol, between_hosts=False)
     arity_ps = _ARITY_US * PS_PER_US
     return (
-        base_ps(algorithm, protocol)
+        base_ps(algorithm, protocol, host.site)
         + {
             TREE: 2 * (others * inside + height * between),
             NVLS: inside + (between if plan.hosts > 1 else 0),

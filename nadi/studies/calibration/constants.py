@@ -1,0 +1,100 @@
+"""The constants that `nadi calibrate` may fit: factors on cited values, each with a prior.
+
+The prior is a normal distribution of the factor's logarithm around the cited value. Its standard deviations come from
+the spread of nadi/validation/errors.json and of the published rows: predictions of NCCL in one host err by 5 % in the
+mean, and by up to 8 % at the largest sizes, where rates decide. Over hosts the first predictions, made before a site
+was seen, erred by 22 % in the mean, and by up to 69 % where the time of steps between hosts decides.
+"""
+
+import math
+from typing import NamedTuple
+
+from nadi.inputs.units import format_bytes
+from nadi.pdes import Settings
+from nadi.workload.collectives.nccl.generations import Generation
+from nadi.workload.collectives.nccl.site import FACTOR_RANGE
+from nadi.workload.collectives.nccl.tables import TABLES
+
+WIRE = "wire"
+_MIN_WIRE = 0.5  # share of a NIC's payload rate below which a fabric has a defect, and no other constant
+
+
+class SiteConstant(NamedTuple):
+    """A constant that may differ on a site, as a factor on its cited value."""
+
+    name: str  # name that users read
+    meaning: str  # what the factor multiplies
+    prior: float  # standard deviation of the factor's logarithm before any row is seen
+    over_hosts: bool  # whether only rows over several hosts depend on it
+    low: float  # smallest factor that is possible
+    high: float  # largest factor that is possible
+
+
+CONSTANTS = (
+    SiteConstant("launch", "time of a kernel before its first step", 0.25, False, *FACTOR_RANGE),
+    SiteConstant("hop", "time of a step inside a host beside its data", 0.25, False, *FACTOR_RANGE),
+    SiteConstant("block", "rate of a thread block", 0.2, False, *FACTOR_RANGE),
+    SiteConstant("nvlink", "rate that kernels reach on NVLink", 0.1, False, *FACTOR_RANGE),
+    SiteConstant("nic", "time of a step between hosts beside its data", 0.35, True, *FACTOR_RANGE),
+    SiteConstant(WIRE, "payload rate of NICs, headers and routing included", 0.1, True, _MIN_WIRE, math.inf),
+)
+NAMES = tuple(constant.name for constant in CONSTANTS)
+Factors = dict[str, float]
+"""Factors by the name of their constant; those that are missing are 1."""
+
+
+def header_bytes(settings: Settings, wire_factor: float) -> int:
+    """Return the header of a packet that gives a NIC a factor on its payload rate; at least one byte.
+
+    Args:
+        settings: The settings of the network, whose header is the cited one.
+        wire_factor: The factor on the share of the rate that payload has.
+    """
+    mtu = settings.mtu_bytes
+    return max(1, round((mtu + settings.header_bytes) / wire_factor) - mtu)
+
+
+def algorithm_with(algorithm: str, factors: Factors, parameters: str = "") -> str:
+    """Return the text of NCCL's algorithm with the factors of a site in place of those that it has.
+
+    Args:
+        algorithm: The algorithm with its parameters, as users write it.
+        factors: The factors of the site.
+        parameters: Further parameters, which replace equal ones; "" = none.
+    """
+    name, _, rest = algorithm.partition(":")
+    given = [part for part in parameters.split(",") if part]
+    replaced = {f"{each}_factor" for each in NAMES} | {part.partition("=")[0] for part in given}
+    kept = [part for part in rest.split(",") if part.strip() and part.partition("=")[0].strip() not in replaced]
+    kept += given
+    added = [f"{each}_factor={factors[each]:g}" for each in NAMES if each != WIRE and factors.get(each, 1.0) != 1.0]
+    return f"{name}:{','.join(kept + added)}" if kept + added else name
+
+
+def cited(name: str, generation: Generation, settings: Settings) -> str:
+    """Return the cited value of a constant, for tables.
+
+    Args:
+        name: The name of the constant.
+        generation: NCCL's constants for the GPUs of the fabric.
+        settings: The settings of the network.
+    """
+    kernel = generation.kernel
+    base_us, step_us = TABLES["base_us"]["ring"], TABLES["step_us"]
+    if name == WIRE:
+        share = settings.mtu_bytes / (settings.mtu_bytes + settings.header_bytes)
+        return f"{share:.1%}, header {format_bytes(settings.header_bytes)}"
+    if name == "nic":
+        return f"{_listed(step_us['net']['ring'])} us a step, {TABLES['ring_over_hosts']['message_us']:g} us a message"
+    if name == "launch":
+        return f"{_listed(kernel.launch_us if kernel else base_us)} us"
+    if name == "hop":
+        return f"{_listed(kernel.hop_us if kernel else step_us['nvlink']['ring'])} us"
+    if name == "block":
+        rates = (kernel.ll_block_gb_per_s, kernel.block_gb_per_s) if kernel else ()
+        return f"{_listed((*rates, generation.message_block_gb_per_s))} GB/s"
+    return f"{generation.nvlink_payload:g} of the link"
+
+
+def _listed(values: "tuple[float, ...] | list[float]") -> str:
+    return "/".join(f"{value:g}" for value in values)
