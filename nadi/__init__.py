@@ -2,7 +2,8 @@
 
 `nadi.simulate(...)` runs a simulation from Python, `nadi.generate(...)` generates traces of a model for it, and
 `nadi.Run(folder)` opens the results of an earlier run. `nadi.plan(...)` ranks parallel plans, `nadi.collective(...)`
-times collectives, and `nadi.sweep(...)` simulates variants of a run file. `nadi.explain(run)`,
+times collectives, `nadi.diagnose(...)` compares measured ones with a healthy cluster, and `nadi.sweep(...)` simulates
+variants of a run file. `nadi.explain(run)`,
 `nadi.compare(run, other)`, `nadi.net(run)` and `nadi.slowdown(run, other)` return what the commands print as JSON.
 `nadi.open_network(...)` is a network without NPUs, for simulators that have their own.
 """
@@ -12,7 +13,19 @@ from typing import TYPE_CHECKING, Any
 from nadi.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
-    from nadi.api import collective, compare, explain, generate, net, open_network, plan, simulate, slowdown, sweep
+    from nadi.api import (
+        collective,
+        compare,
+        diagnose,
+        explain,
+        generate,
+        net,
+        open_network,
+        plan,
+        simulate,
+        slowdown,
+        sweep,
+    )
     from nadi.insight.runs import Run
 
 __version__ = "0.7.0"
@@ -24,6 +37,7 @@ __all__ = [
     "__version__",
     "collective",
     "compare",
+    "diagnose",
     "explain",
     "generate",
     "net",

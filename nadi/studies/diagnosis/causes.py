@@ -33,13 +33,13 @@ def _number(value: float) -> str:
 
 
 _NO_SEVERITY = (1.0,)
-_SHARES = (0.9, 0.7, 0.5, 0.3, 0.15)  # shares of a rate that is left
+_SHARES = (0.85, 0.5, 0.2)  # shares of a rate that is left
 # GPUDirect off: data cross PCIe twice and the memory of the host, and the CPU copies them before the NIC sends
 _HOST_COPY_PS = 4 * PS_PER_US  # latency of the two copies; assumed, of the order of a cudaMemcpyAsync
 _CPU_PATH_PS = PS_PER_US  # latency of a PCIe path through the root of a CPU, there and back; assumed
-_MTUS = (2048.0, 1024.0, 512.0, 256.0)  # payloads in bytes that InfiniBand and RoCE allow below 4096
+_MTUS = (1024.0, 512.0, 256.0)  # payloads in bytes that InfiniBand and RoCE allow below 4096
 # thresholds of ECN in kB at 25 Gb/s: those of the papers are 100 times the smallest, at which senders never fill a link
-_ECN_KB = (40.0, 8.0, 2.0)
+_ECN_KB = (10.0, 2.0)
 
 
 def _congestion_control(ecn_kb: float) -> WhatIf:
@@ -57,7 +57,7 @@ CAUSES: Sequence[Cause] = (
     Cause(
         "ecmp-collisions",
         "flows share links by hash collisions (ECMP) instead of adaptive routing or spraying, as with seed {severity}",
-        (1.0, 2.0, 3.0, 4.0),
+        (1.0, 2.0, 3.0),
         lambda seed: WhatIf(('network.load_balancing="ecmp"',), seed=int(seed)),
         _number,
         "adaptive routing of the switches and NCCL_IB_ADAPTIVE_ROUTING; more queue pairs by NCCL_IB_QPS_PER_CONNECTION",
@@ -74,7 +74,7 @@ CAUSES: Sequence[Cause] = (
     Cause(
         "unused-nics",
         "only {severity} NICs of each host are used",
-        (4.0, 2.0, 1.0),
+        (4.0, 2.0),
         lambda nics: WhatIf((f"topology.params.nics_per_host={int(nics)}",)),
         _number,
         "NCCL_IB_HCA, and the NICs after 'NET/IB : Using' of NCCL_DEBUG=INFO",
@@ -126,7 +126,7 @@ CAUSES: Sequence[Cause] = (
     Cause(
         "few-channels",
         "NCCL uses only {severity} channels",
-        (12.0, 8.0, 4.0, 2.0, 1.0),
+        (8.0, 4.0, 2.0),
         lambda channels: WhatIf(nccl=(f"channels={int(channels)}",)),
         _number,
         "NCCL_MAX_NCHANNELS, NCCL_MAX_CTAS, and 'coll channels' of NCCL_DEBUG=INFO",
@@ -135,7 +135,7 @@ CAUSES: Sequence[Cause] = (
     Cause(
         "gdr-off",
         "GPUDirect RDMA is off: data go through the host's memory, at {severity} of the NICs' rate",
-        _SHARES[1:],
+        _SHARES,
         lambda share: WhatIf(slow=Slow("all NICs", share, _HOST_COPY_PS)),
         _percent,
         "module nvidia_peermem or DMA-BUF, NCCL_NET_GDR_LEVEL, 'GDRDMA' of NCCL_DEBUG=INFO",

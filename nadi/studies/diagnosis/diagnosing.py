@@ -2,19 +2,19 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nadi.errors import ConfigError
 from nadi.inputs.errors import InputError
-from nadi.insight.benchmark_logs import SEND_RECEIVE, BenchmarkLog, BenchmarkRow, NcclInfo
+from nadi.insight.benchmark_logs import SEND_RECEIVE, BenchmarkLog, BenchmarkRow, NcclInfo, read_logs
 from nadi.insight.node_times import bus_factor
 from nadi.studies.diagnosis.causes import CAUSES, Cause
 from nadi.studies.diagnosis.likelihood import (
-    SD_PER_MEAN,
     Floats,
     Noise,
     Rows,
@@ -31,7 +31,8 @@ from nadi.workload import KINDS
 HEALTHY_NAME, UNKNOWN_NAME = "healthy", "none of these"
 _PRIOR_HEALTHY = 0.5  # of all logs; the causes and "none of these" share the rest equally
 _TOLD_OFF = 20.0  # factor on the prior of a cause that NCCL itself reports: it is there, whether or not it matters
-_MAX_ROWS = 24  # rows of all tests together that hypotheses are simulated for
+_MAX_ROWS = 16  # rows of all tests together that hypotheses are simulated for
+_LARGEST_BYTES = 1 << 30  # size up to which hypotheses are simulated: larger buffers take as much per byte
 _MIN_ROWS = 4  # rows of each test that are simulated, if it has so many
 _DENSE = 13  # severities at which the likelihood of a share of a rate is evaluated
 _WITHOUT_CASES = 0.15  # mean error where validation has no measured case: that of the worst classes of NCCL
@@ -142,6 +143,19 @@ class Diagnosis:
         }
 
 
+def read(paths: Sequence[Path], gpus: int = 0) -> tuple[BenchmarkLog, ...]:
+    """Return the tests of logs.
+
+    Args:
+        paths: Files with the output of benchmarks.
+        gpus: Number of GPUs of tests that do not show it; 0 = they all do.
+
+    Raises:
+        ConfigError: A file cannot be read, has no row, or a row that is wrong.
+    """
+    return tuple(log if log.gpus else replace(log, gpus=gpus) for log in read_logs(paths))
+
+
 def diagnose(cluster: str, logs: Sequence[BenchmarkLog]) -> Diagnosis:
     """Diagnose logs of benchmarks of one cluster.
 
@@ -168,9 +182,14 @@ def diagnose(cluster: str, logs: Sequence[BenchmarkLog]) -> Diagnosis:
     noise = _noise(max(bars, key=lambda bar: _noise(bar).shared))
     evidence = _Evidence(simulator, logs, chosen, noise)
     hypotheses, unseen = evidence.hypotheses()
-    measurement = _separating(simulator, logs, noise, evidence.what_ifs(hypotheses[:2]))
+    measurement = _separating(simulator, logs, noise, evidence.what_ifs(_named(hypotheses)))
     unique = error_bars(_question(simulator, log) for log in logs)
     return Diagnosis(cluster, timed, hypotheses, unseen, measurement, unique, logs)
+
+
+def _named(hypotheses: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
+    """Return the two most probable hypotheses that say what the simulator has to run."""
+    return [each for each in hypotheses if each.name != UNKNOWN_NAME][:2]
 
 
 def _check(simulator: Simulator, log: BenchmarkLog) -> None:
@@ -226,6 +245,7 @@ def _spread(rows: Sequence[TimedRow], logs: Sequence[BenchmarkLog]) -> list[int]
     chosen = []
     for log in logs:
         own = sorted((i for i, row in enumerate(rows) if row.log is log), key=lambda i: rows[i].row.size_bytes)
+        own = [i for i in own if rows[i].row.size_bytes <= _LARGEST_BYTES] or own[:1]
         chosen += sorted({own[round(k)] for k in np.linspace(0, len(own) - 1, min(most, len(own)))}) if own else []
     return chosen
 
@@ -304,15 +324,16 @@ class _Evidence:
 
     def _effects_of(self, cause: Cause) -> _Effects | None:
         """Simulate a cause at its severities; None if the cluster cannot have it."""
-        ratios = []
-        for severity in cause.severities:
-            ratio = [_log_ratio(self._simulator, cause.what_if(severity), place) for place in self._places]
-            if any(value is None for value in ratio):
-                break
-            ratios.append(np.array(ratio, np.float64))
+        severities = list(cause.severities)
+        worst = self._log_ratios(cause, severities[-1])
+        if worst is not None and np.abs(worst).max() < _SMALLEST_EFFECT:
+            return None  # milder ones show even less
+        ratios = [ratio for severity in severities if (ratio := self._log_ratios(cause, severity)) is not None]
+        if len(ratios) < len(severities):
+            severities = [each for each in severities if self._log_ratios(cause, each) is not None]
         if not ratios:
             return None
-        known, severities = np.stack(ratios), list(cause.severities[: len(ratios)])
+        known = np.stack(ratios)
         if cause.varies:
             # each row has another severity between none and the worst
             all_rows = np.concatenate([np.zeros((1, known.shape[1])), known])
@@ -327,6 +348,15 @@ class _Evidence:
             severities, known = np.exp(dense).tolist(), np.stack(columns, axis=1)
         return _Effects(severities, known, np.zeros_like(known))
 
+    def _log_ratios(self, cause: Cause, severity: float) -> Floats | None:
+        """Return float64[n], ln(time with a cause / healthy time) of all rows; None if the cluster cannot have it."""
+        what_if = cause.what_if(severity)
+        try:
+            changed = [self._simulator.time_us(what_if, place) for place in self._places]
+        except InputError:
+            return None
+        return np.log(changed) - np.log([self._simulator.time_us(HEALTHY, place) for place in self._places])
+
     def what_ifs(self, hypotheses: Sequence[Hypothesis]) -> list[WhatIf]:
         """Return the changes of two hypotheses at their most probable severities.
 
@@ -337,14 +367,6 @@ class _Evidence:
         return [
             by_name[each.name].what_if(each.severity or 1.0) if each.name in by_name else HEALTHY for each in hypotheses
         ]
-
-
-def _log_ratio(simulator: Simulator, what_if: WhatIf, place: Place) -> float | None:
-    """Return ln(time with a change / healthy time); None if the cluster cannot have the change."""
-    try:
-        return math.log(simulator.time_us(what_if, place) / simulator.time_us(HEALTHY, place))
-    except InputError:
-        return None
 
 
 def _told(infos: Sequence[NcclInfo]) -> Mapping[str, bool]:
@@ -391,12 +413,3 @@ def _separating(
         if best is None or sds > best.sds:
             best = Measurement(kind, gpus, size_bytes, settings, (first, second), sds)
     return best if best is not None and best.sds >= 1 else None
-
-
-def expected_sd(bar: ErrorBar) -> float:
-    """Return the standard deviation of ln(time) of a class of questions, from its mean error in validation.
-
-    Args:
-        bar: The error bar of the class.
-    """
-    return SD_PER_MEAN * (_WITHOUT_CASES if bar.errors is None else bar.errors.mean)

@@ -30,8 +30,8 @@ from nadi.workload.collectives.schedules import message_count
 from nadi.workload.shape import shape_of
 
 NCCL = "nccl"
-MAX_FLOWS = 1 << 17  # messages of a run: 0.2 s
-_MAX_PACKETS = 1 << 17  # packets of a run that is simulated as packets: about 0.3 s
+MAX_FLOWS = 1 << 18  # messages of a run: a quarter of a second; with more, two smaller buffers give the line
+_MAX_PACKETS = 1 << 16  # packets of a run that is simulated as packets: about 0.2 s
 _KEPT_PROGRAMS = 256  # programs that are kept: all sizes of a log with the algorithms of a few what-ifs
 
 
