@@ -22,6 +22,7 @@ class Cause(NamedTuple):
     look: str  # where to look for it on the cluster
     is_share: bool = True  # whether severities are shares of a rate, between which times are interpolated
     varies: bool = False  # whether the severity is another one in each row, at random
+    is_local: bool = False  # whether it is at one place, which tests of fewer GPUs may not have
 
 
 def _percent(share: float) -> str:
@@ -70,6 +71,7 @@ CAUSES: Sequence[Cause] = (
         lambda share: WhatIf(slow=Slow("one NIC", share)),
         _percent,
         "ibstat and mlxlink of each NIC (rate, symbol errors), ib_write_bw by rail",
+        is_local=True,
     ),
     Cause(
         "unused-nics",
@@ -147,6 +149,7 @@ CAUSES: Sequence[Cause] = (
         lambda share: WhatIf(slow=Slow("a GPU's NVLinks", share)),
         _percent,
         "nvidia-smi nvlink -s and -e, clocks and power of each GPU, all_reduce_perf in each host alone",
+        is_local=True,
     ),
     Cause(
         "slow-host",
@@ -155,6 +158,7 @@ CAUSES: Sequence[Cause] = (
         lambda share: WhatIf(slow=Slow("a host", share)),
         _percent,
         "pairs of hosts one by one, power caps and clocks of the hosts",
+        is_local=True,
     ),
     Cause(
         "slow-uplink",
@@ -163,6 +167,7 @@ CAUSES: Sequence[Cause] = (
         lambda share: WhatIf(slow=Slow("an uplink", share)),
         _percent,
         "error counters and rates of the links between leaves and spines",
+        is_local=True,
     ),
     Cause(
         "wrong-mtu",

@@ -276,13 +276,13 @@ class Simulator:
 
 
 def slowed(graph: Graph, slow: Slow | None) -> Graph:
-    """Return the fabric with its slow links; the fabric itself without any.
+    """Return the fabric with its slow links; the fabric itself without any, or if the place is on none of its GPUs.
 
     Args:
         graph: The fabric.
         slow: The links, and how slow they are.
     """
-    if slow is None:
+    if slow is None or slow.npu >= graph.npus:
         return graph
     which = PLACES[slow.place](graph, slow.npu)
     rate_bps, delay_ps = graph.link_rate_bps.copy(), graph.link_delay_ps.copy()
