@@ -30,7 +30,7 @@ PROGRAMS = {"all-reduce": "all_reduce_perf", "all-gather": "all_gather_perf", "a
 LEAF_SPINE = """
 gpu = "a100"
 gpus_per_host = 8
-gpus = 64
+gpus = 32
 
 [fabric]
 name = "rail-fat-tree"
@@ -38,8 +38,8 @@ accelerator = "a100"
 nvlink_rate = "300GB/s"
 rate = "200Gbps"
 rails = 1
-hosts_per_unit = 2
-spines = 8
+hosts_per_unit = 1
+spines = 4
 uplink_rate = "400Gbps"
 switch_latency = "600ns"
 
@@ -92,9 +92,9 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     yield Case("slow-nic", "two-planes", 16, WhatIf(slow=Slow("one NIC", share[3], npu=int(gpu[3]))))
     yield Case("slow-host", "two-planes", 32, WhatIf(slow=Slow("a host", share[4], npu=int(gpu[4]))))
     hashed = WhatIf(('network.load_balancing="ecmp"',), seed=int(rng.integers(100, 1000)))
-    yield Case("ecmp-collisions", "leaf-spine", 64, hashed)
-    yield Case("oversubscription", "leaf-spine", 64, WhatIf(slow=Slow("all uplinks", share[5])))
-    for cluster, gpus in (("rails", 16), ("rails", 64), ("leaf-spine", 64), ("two-planes", 16), ("two-planes", 32)):
+    yield Case("ecmp-collisions", "leaf-spine", 32, hashed)
+    yield Case("oversubscription", "leaf-spine", 32, WhatIf(slow=Slow("all uplinks", share[5])))
+    for cluster, gpus in (("rails", 16), ("rails", 64), ("leaf-spine", 32), ("two-planes", 16), ("two-planes", 32)):
         yield Case("healthy", cluster, gpus, HEALTHY)
 
 

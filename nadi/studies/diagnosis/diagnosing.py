@@ -109,13 +109,14 @@ class Measurement:
     gpus: int
     size_bytes: int
     settings: str  # variables of NCCL, "" = none
+    names: tuple[str, str]  # of the two hypotheses
     times_us: tuple[float, float]  # predicted with the first and with the second hypothesis
     sds: float  # difference of ln(time) in standard deviations of the noise
 
     def document(self) -> dict[str, Any]:
         """Return the measurement for --json."""
-        names = ("kind", "gpus", "settings", "times_us", "sds")
-        return {"bytes": self.size_bytes, **{name: getattr(self, name) for name in names}}
+        fields = ("kind", "gpus", "settings", "names", "times_us", "sds")
+        return {"bytes": self.size_bytes, **{name: getattr(self, name) for name in fields}}
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def diagnose(cluster: str, logs: Sequence[BenchmarkLog]) -> Diagnosis:
     noise = _noise(max(bars, key=lambda bar: _noise(bar).shared))
     evidence = _Evidence(simulator, logs, chosen, noise)
     hypotheses, unseen = evidence.hypotheses()
-    measurement = _separating(simulator, logs, noise, evidence.what_ifs(_named(hypotheses)))
+    measurement = _separating(simulator, logs, noise, {each.name: _what_if(each) for each in _named(hypotheses)})
     unique = error_bars(_question(simulator, log) for log in logs)
     return Diagnosis(cluster, timed, hypotheses, unseen, measurement, unique, logs)
 
@@ -361,16 +362,11 @@ class _Evidence:
             return None
         return np.log(changed) - np.log([self._simulator.time_us(HEALTHY, place) for place in self._places])
 
-    def what_ifs(self, hypotheses: Sequence[Hypothesis]) -> list[WhatIf]:
-        """Return the changes of two hypotheses at their most probable severities.
 
-        Args:
-            hypotheses: The hypotheses; "none of these" is taken as no change.
-        """
-        by_name = {cause.name: cause for cause in CAUSES}
-        return [
-            by_name[each.name].what_if(each.severity or 1.0) if each.name in by_name else HEALTHY for each in hypotheses
-        ]
+def _what_if(hypothesis: Hypothesis) -> WhatIf:
+    """Return the change that a hypothesis means, at its most probable severity."""
+    causes = [cause for cause in CAUSES if cause.name == hypothesis.name]
+    return causes[0].what_if(hypothesis.severity or 1.0) if causes else HEALTHY
 
 
 def _told(infos: Sequence[NcclInfo]) -> Mapping[str, bool]:
@@ -391,9 +387,12 @@ _SETTINGS = {"": (), "NCCL_ALGO=Ring": ("algo=ring",), "NCCL_NVLS_ENABLE=0": ("n
 
 
 def _separating(
-    simulator: Simulator, logs: Sequence[BenchmarkLog], noise: Noise, what_ifs: Sequence[WhatIf]
+    simulator: Simulator, logs: Sequence[BenchmarkLog], noise: Noise, what_ifs: Mapping[str, WhatIf]
 ) -> Measurement | None:
     """Return the measurement, not in the logs, whose times with two changes differ most in units of noise."""
+    names = tuple(what_ifs)
+    if len(names) < 2:
+        return None
     gpus_of_host = int(np.bincount(simulator.fabric((), logs[0].gpus, 1).graph.host[: logs[0].gpus]).max())
     most = max(log.gpus for log in logs)
     numbers = sorted({gpus for gpus in (gpus_of_host, 2 * gpus_of_host, most) if 1 < gpus <= most})
@@ -408,12 +407,13 @@ def _separating(
             continue
         try:
             first, second = (
-                simulator.time_us(each._replace(nccl=(*each.nccl, *_SETTINGS[settings])), place) for each in what_ifs
+                simulator.time_us(each._replace(nccl=(*each.nccl, *_SETTINGS[settings])), place)
+                for each in what_ifs.values()
             )
         except InputError:
             continue
         sd = math.hypot(noise.test, noise.row, noise.latency * _latency_share(simulator, place))
         sds = abs(math.log(first / second)) / sd
         if best is None or sds > best.sds:
-            best = Measurement(kind, gpus, size_bytes, settings, (first, second), sds)
+            best = Measurement(kind, gpus, size_bytes, settings, (names[0], names[1]), (first, second), sds)
     return best if best is not None and best.sds >= 1 else None

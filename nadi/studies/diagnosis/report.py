@@ -34,11 +34,11 @@ def measurement_text(measurement: Measurement) -> str:
     Args:
         measurement: The measurement.
     """
-    first_us, second_us = measurement.times_us
+    (first, second), (first_us, second_us) = measurement.names, measurement.times_us
     setting = f" with {measurement.settings}" if measurement.settings else ""
     what = f"{measurement.kind} of {measurement.gpus:,} GPUs, {size_text(measurement.size_bytes)}{setting}"
-    times = f"{first_us:,.1f} us with the first, {second_us:,.1f} us with the second"
-    return f"to separate the first two: {what} takes {times} ({measurement.sds:.0f} standard deviations of the noise)"
+    times = f"{first_us:,.1f} us, {second} {second_us:,.1f} us"
+    return f"measure next: {what}; {first} would take {times} ({measurement.sds:.0f} standard deviations of the noise)"
 
 
 def diagnosis_tables(diagnosis: Diagnosis) -> "Group":
