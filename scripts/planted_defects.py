@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.insight.benchmark_logs import read_logs
+from nadi.insight.benchmark_logs import SEND_RECEIVE, read_logs
 from nadi.insight.node_times import bus_factor
 from nadi.studies.diagnosis import diagnose
 from nadi.studies.diagnosis.simulating import HEALTHY, Place, Simulator, Slow, WhatIf
@@ -24,8 +24,13 @@ from nadi.studies.diagnosis.simulating import HEALTHY, Place, Simulator, Slow, W
 NOISE = 0.02  # standard deviation of ln(time) of each row
 MAX_BYTES_OF_PACKETS = 8 << 20
 SIZES_BYTES = (64 << 10, 1 << 20, 8 << 20, 64 << 20, 512 << 20, 4 << 30)
-TESTS = ("all-reduce", "all-gather", "all-to-all")
-PROGRAMS = {"all-reduce": "all_reduce_perf", "all-gather": "all_gather_perf", "all-to-all": "alltoall_perf"}
+TESTS = ("all-reduce", "all-gather", "all-to-all", SEND_RECEIVE)
+PROGRAMS = {
+    "all-reduce": "all_reduce_perf",
+    "all-gather": "all_gather_perf",
+    "all-to-all": "alltoall_perf",
+    SEND_RECEIVE: "sendrecv_perf",
+}
 
 LEAF_SPINE = """
 gpu = "a100"

@@ -21,7 +21,7 @@ class Cause(NamedTuple):
     severity_text: Callable[[float], str]  # returns a severity as text
     look: str  # where to look for it on the cluster
     is_share: bool = True  # whether severities are shares of a rate, between which times are interpolated
-    varies: bool = False  # whether the severity is another one in each row, at random
+    varies: str = ""  # "row" or "test": what has another severity each time, at random; "" = all rows have one
     is_local: bool = False  # whether it is at one place, which tests of fewer GPUs may not have
 
 
@@ -57,12 +57,13 @@ def _congestion_control(ecn_kb: float) -> WhatIf:
 CAUSES: Sequence[Cause] = (
     Cause(
         "ecmp-collisions",
-        "flows share links by hash collisions (ECMP) instead of adaptive routing or spraying, as with seed {severity}",
-        (1.0, 2.0, 3.0),
+        "flows share links by hash collisions (ECMP) instead of adaptive routing or spraying",
+        (1.0, 2.0, 3.0, 4.0, 5.0),
         lambda seed: WhatIf(('network.load_balancing="ecmp"',), seed=int(seed)),
         _number,
         "adaptive routing of the switches and NCCL_IB_ADAPTIVE_ROUTING; more queue pairs by NCCL_IB_QPS_PER_CONNECTION",
         is_share=False,
+        varies="test",
     ),
     Cause(
         "slow-nic",
@@ -193,7 +194,7 @@ CAUSES: Sequence[Cause] = (
         lambda share: WhatIf(slow=Slow("all uplinks", share)),
         _percent,
         "the same test twice: neighbours come and go; counters of the switches",
-        varies=True,
+        varies="row",
     ),
     Cause(
         "congestion-control",

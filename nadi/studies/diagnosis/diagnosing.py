@@ -256,7 +256,7 @@ class _Effects(NamedTuple):
 
     severities: Sequence[float]
     log_ratio: Floats  # float64[s, n], ln(time with the cause / healthy time)
-    variance: Floats  # float64[s, n], variance of the same where the severity differs between rows
+    covariance: Floats  # float64[s, n, n], covariance of the same where the severity differs between rows or tests
 
 
 class _Evidence:
@@ -280,7 +280,8 @@ class _Evidence:
 
     def hypotheses(self) -> tuple[list[Hypothesis], list[str]]:
         """Return all hypotheses, the most probable first, and the causes that would change none of the rows."""
-        nothing = _Effects((1.0,), np.zeros((1, len(self._places))), np.zeros((1, len(self._places))))
+        count = len(self._places)
+        nothing = _Effects((1.0,), np.zeros((1, count)), np.zeros((1, count, count)))
         causes, unseen = [], []
         for cause in CAUSES:
             effects = self._effects_of(cause)
@@ -318,7 +319,7 @@ class _Evidence:
     def _explained(self, effects: _Effects) -> tuple[float, float]:
         """Return the logarithm of the likelihood over all severities, and the most probable severity."""
         logs = [
-            log_density(self._rows.observed - effects.log_ratio[k], self._covariance + np.diag(effects.variance[k]))
+            log_density(self._rows.observed - effects.log_ratio[k], self._covariance + effects.covariance[k])
             for k in range(len(effects.severities))
         ]
         return marginal(logs), effects.severities[int(np.argmax(logs))]
@@ -336,22 +337,40 @@ class _Evidence:
             return None
         known = np.stack(ratios)
         if cause.varies:
-            # each row has another severity between none and the worst
-            all_rows = np.concatenate([np.zeros((1, known.shape[1])), known])
-            upto = [all_rows[: k + 2] for k in range(len(known))]
-            return _Effects(
-                severities, np.stack([u.mean(axis=0) for u in upto]), np.stack([u.var(axis=0) for u in upto])
-            )
+            return self._random(cause, severities, known)
         if cause.is_share and len(severities) > 1:
             dense = np.linspace(math.log(severities[0]), math.log(severities[-1]), _DENSE)
             ascending = np.log(severities[::-1])
             columns = [np.interp(dense, ascending, known[::-1, row]) for row in range(known.shape[1])]
             severities, known = np.exp(dense).tolist(), np.stack(columns, axis=1)
+        if cause.is_local:
+            masks = self._places_met()
+            severities, known = severities * len(masks), np.concatenate([known * mask for mask in masks])
+        return _Effects(severities, known, np.zeros((len(known), known.shape[1], known.shape[1])))
+
+    def _places_met(self) -> list[Floats]:
+        """Return float64[n] of 0 and 1, several times: the rows that meet a cause at one place, by where that may be.
+
+        Tests of fewer GPUs have the place, or they do not; so do the few GPUs that send to other hosts in a shift.
+        """
         gpus = np.array([place.gpus for place in self._places])
-        if cause.is_local and gpus.min() < gpus.max():
-            # tests of fewer GPUs have the place, or they do not
-            severities, known = severities * 2, np.concatenate([known, known * (gpus == gpus.max())])
-        return _Effects(severities, known, np.zeros_like(known))
+        is_most, is_shift = gpus == gpus.max(), np.array([place.kind == SEND_RECEIVE for place in self._places])
+        masks = [np.ones(len(gpus), np.bool_), is_most, ~is_shift, is_most & ~is_shift]
+        return [np.array(mask, np.float64) for mask in {tuple(mask.tolist()): None for mask in masks}]
+
+    def _random(self, cause: Cause, severities: Sequence[float], known: Floats) -> _Effects:
+        """Return the effects of a cause whose severity is another one in each row, or in each test.
+
+        known: float64[s, n], ln(time with the cause / healthy time) at each severity.
+        """
+        same = self._rows.test[:, None] == self._rows.test[None, :]
+        if cause.varies == "test":  # any of the severities, which are seeds
+            return _Effects(severities[:1], known.mean(axis=0)[None], (np.cov(known, rowvar=False) * same)[None])
+        # each row has a severity between none and the worst
+        all_rows = np.concatenate([np.zeros((1, known.shape[1])), known])
+        upto = [all_rows[: k + 2] for k in range(len(known))]
+        means = np.stack([effects.mean(axis=0) for effects in upto])
+        return _Effects(severities, means, np.stack([np.diag(effects.var(axis=0)) for effects in upto]))
 
     def _log_ratios(self, cause: Cause, severity: float) -> Floats | None:
         """Return float64[n], ln(time with a cause / healthy time) of all rows; None if the cluster cannot have it."""
