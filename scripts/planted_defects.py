@@ -19,7 +19,7 @@ import numpy as np
 from nadi.insight.benchmark_logs import SEND_RECEIVE, read_logs
 from nadi.insight.node_times import bus_factor
 from nadi.studies.diagnosis import diagnose
-from nadi.studies.diagnosis.simulating import HEALTHY, Place, Simulator, Slow, WhatIf
+from nadi.studies.diagnosis.simulating import HEALTHY, Simulator, Slow, TimedCollective, WhatIf
 
 NOISE = 0.02  # standard deviation of ln(time) of each row
 MAX_BYTES_OF_PACKETS = 8 << 20
@@ -118,8 +118,8 @@ def printed(simulator: Simulator, case: Case, rng: np.random.Generator) -> Itera
         for rank in range(gpus):
             host, device = divmod(rank, 8)
             name = "NVIDIA A100-SXM4-80GB" if case.cluster == "leaf-spine" else "NVIDIA H100 80GB HBM3"
-            place = f"host-{host} device {device:2d} [0x{16 + 8 * device:02x}]"
-            yield f"#  Rank {rank:2d} Group  0 Pid {4000 + rank:6d} on {place} {name}"
+            at = f"host-{host} device {device:2d} [0x{16 + 8 * device:02x}]"
+            yield f"#  Rank {rank:2d} Group  0 Pid {4000 + rank:6d} on {at} {name}"
         yield "#\n#" + " " * 62 + "out-of-place                       in-place"
         columns = "   time   algbw   busbw #wrong"
         yield f"#       size         count      type   redop    root  {columns}  {columns}"
@@ -130,7 +130,7 @@ def printed(simulator: Simulator, case: Case, rng: np.random.Generator) -> Itera
         )
         redop = "sum" if kind == "all-reduce" else "none"
         for size in SIZES_BYTES:
-            place = Place(kind, gpus, size)
+            place = TimedCollective(kind, gpus, size)
             by_packets = size <= MAX_BYTES_OF_PACKETS
             what_if = case.what_if if gpus == case.gpus or case.what_if.window is None else HEALTHY
             settings = what_if.settings if gpus == case.gpus else ()

@@ -9,7 +9,7 @@ import pytest
 import nadi
 from nadi.errors import ConfigError
 from nadi.insight.benchmark_logs import SEND_RECEIVE, NcclInfo, read_logs
-from nadi.studies.diagnosis import Gate, diagnosing, read
+from nadi.studies.diagnosis import BandwidthGate, diagnosing, read
 from nadi.studies.diagnosis.causes import CAUSES
 from nadi.studies.diagnosis.likelihood import (
     Noise,
@@ -23,9 +23,9 @@ from nadi.studies.diagnosis.likelihood import (
 from nadi.studies.diagnosis.simulating import (
     HEALTHY,
     PLACES,
-    Place,
     Simulator,
     Slow,
+    TimedCollective,
     WhatIf,
     nic_links,
     nvlinks,
@@ -133,7 +133,7 @@ def test_a_cluster_gets_the_number_of_gpus_of_a_log():
 
 @pytest.mark.parametrize("share", [0.5, 0.25])
 def test_a_slow_nic_and_a_cap_per_connection_hold_a_send_back(rails, share):
-    place = Place(SEND_RECEIVE, 16, 1 << 30)
+    place = TimedCollective(SEND_RECEIVE, 16, 1 << 30)
     healthy_us = rails.time_us(HEALTHY, place)
     for what_if in (WhatIf(slow=Slow("all NICs", share)), WhatIf(slow=Slow("one NIC", share)), WhatIf(window=share)):
         slow_us = rails.time_us(what_if, place)
@@ -141,7 +141,7 @@ def test_a_slow_nic_and_a_cap_per_connection_hold_a_send_back(rails, share):
 
 
 def test_a_cap_per_connection_spares_what_has_several_connections(rails):
-    ring, send = Place("all-gather", 16, 1 << 30), Place(SEND_RECEIVE, 16, 1 << 30)
+    ring, send = TimedCollective("all-gather", 16, 1 << 30), TimedCollective(SEND_RECEIVE, 16, 1 << 30)
     capped, slow = WhatIf(window=0.5), WhatIf(slow=Slow("all NICs", 0.5))
     of_ring, of_send = (rails.time_us(capped, place) / rails.time_us(HEALTHY, place) for place in (ring, send))
     assert of_ring < 1.1
@@ -153,17 +153,17 @@ def test_a_cap_per_connection_spares_what_has_several_connections(rails):
     "what_if", [WhatIf(window=0.1), WhatIf(('network.mtu="256B"',)), WhatIf(slow=Slow("all NICs", 0.1))]
 )
 def test_one_host_does_not_feel_the_network(rails, what_if):
-    place = Place("all-gather", 8, 1 << 24)
+    place = TimedCollective("all-gather", 8, 1 << 24)
     assert rails.time_us(what_if, place) == rails.time_us(HEALTHY, place)
 
 
 def test_a_setting_that_nccl_does_not_feel_costs_no_run(rails):
-    place = Place("all-gather", 16, 1 << 24)
+    place = TimedCollective("all-gather", 16, 1 << 24)
     assert rails.time_us(WhatIf(nccl=("pxn=false",)), place) == rails.time_us(HEALTHY, place)
 
 
 def test_large_buffers_lie_on_the_line_of_smaller_ones(monkeypatch):
-    place = Place("all-gather", 16, 1 << 31)
+    place = TimedCollective("all-gather", 16, 1 << 31)
     whole_us = Simulator(RAILS).time_us(HEALTHY, place)
     monkeypatch.setattr("nadi.studies.diagnosis.simulating.MAX_FLOWS", 1 << 14)
     assert Simulator(RAILS).time_us(HEALTHY, place) == pytest.approx(whole_us, rel=0.02)
@@ -171,24 +171,24 @@ def test_large_buffers_lie_on_the_line_of_smaller_ones(monkeypatch):
 
 # where each cause shows: the cluster, and a measurement that it makes slower
 SHOWN = {
-    "ecmp-collisions": (LEAVES, Place("all-gather", 32, 1 << 26)),
-    "slow-nic": (RAILS, Place("all-gather", 16, 1 << 26)),
-    "unused-nics": (RAILS, Place("all-gather", 16, 1 << 26)),
-    "unused-plane": (PLANES, Place("all-to-all", 16, 1 << 26)),
-    "slow-plane": (PLANES, Place("all-to-all", 16, 1 << 26)),
-    "nic-path": (RAILS, Place("all-gather", 16, 1 << 26)),
-    "pxn-off": (LEAVES.replace("rails=1", "rails=8"), Place("all-to-all", 32, 1 << 20)),
-    "nvls-off": (RAILS, Place("all-reduce", 8, 1 << 28)),
-    "few-channels": (RAILS, Place("all-gather", 8, 1 << 26)),
-    "gdr-off": (RAILS, Place("all-gather", 16, 1 << 26)),
-    "slow-gpu": (RAILS, Place("all-gather", 8, 1 << 26)),
-    "slow-host": (RAILS, Place("all-gather", 16, 1 << 26)),
-    "slow-uplink": (LEAVES, Place("all-to-all", 32, 1 << 26)),
-    "wrong-mtu": (RAILS, Place(SEND_RECEIVE, 16, 1 << 26)),
-    "oversubscription": (LEAVES, Place("all-to-all", 32, 1 << 26)),
-    "busy-neighbour": (LEAVES, Place("all-to-all", 32, 1 << 26)),
-    "congestion-control": (LEAVES, Place("all-to-all", 32, 1 << 24)),
-    "connection-cap": (RAILS, Place("all-to-all", 16, 1 << 26)),
+    "ecmp-collisions": (LEAVES, TimedCollective("all-gather", 32, 1 << 26)),
+    "slow-nic": (RAILS, TimedCollective("all-gather", 16, 1 << 26)),
+    "unused-nics": (RAILS, TimedCollective("all-gather", 16, 1 << 26)),
+    "unused-plane": (PLANES, TimedCollective("all-to-all", 16, 1 << 26)),
+    "slow-plane": (PLANES, TimedCollective("all-to-all", 16, 1 << 26)),
+    "nic-path": (RAILS, TimedCollective("all-gather", 16, 1 << 26)),
+    "pxn-off": (LEAVES.replace("rails=1", "rails=8"), TimedCollective("all-to-all", 32, 1 << 20)),
+    "nvls-off": (RAILS, TimedCollective("all-reduce", 8, 1 << 28)),
+    "few-channels": (RAILS, TimedCollective("all-gather", 8, 1 << 26)),
+    "gdr-off": (RAILS, TimedCollective("all-gather", 16, 1 << 26)),
+    "slow-gpu": (RAILS, TimedCollective("all-gather", 8, 1 << 26)),
+    "slow-host": (RAILS, TimedCollective("all-gather", 16, 1 << 26)),
+    "slow-uplink": (LEAVES, TimedCollective("all-to-all", 32, 1 << 26)),
+    "wrong-mtu": (RAILS, TimedCollective(SEND_RECEIVE, 16, 1 << 26)),
+    "oversubscription": (LEAVES, TimedCollective("all-to-all", 32, 1 << 26)),
+    "busy-neighbour": (LEAVES, TimedCollective("all-to-all", 32, 1 << 26)),
+    "congestion-control": (LEAVES, TimedCollective("all-to-all", 32, 1 << 24)),
+    "connection-cap": (RAILS, TimedCollective("all-to-all", 16, 1 << 26)),
 }
 
 
@@ -232,7 +232,7 @@ def planted(tmp_path, simulator, what_if, tests, seed=5):
     for kind, gpus in tests:
         times = []
         for size in (1 << 16, 1 << 20, 1 << 24, 1 << 28):
-            time_us = simulator.time_us(what_if, Place(kind, gpus, size))
+            time_us = simulator.time_us(what_if, TimedCollective(kind, gpus, size))
             times.append(Times(size, *(time_us * np.exp(rng.normal(0, 0.02, 2)))))
         lines += [f"$ {programs[kind]}_perf -b 64K", *today(times, kind, gpus, max(1, gpus // 8))]
     path = tmp_path / "planted.log"
@@ -295,14 +295,14 @@ def test_logs_that_do_not_suit(tmp_path):
 
 
 def test_gates(tmp_path):
-    assert Gate.parse("90%").share == 0.9
-    assert Gate.parse("350GB/s").bandwidth_Bps == 350e9
+    assert BandwidthGate.parse("90%").share == 0.9
+    assert BandwidthGate.parse("350GB/s").bandwidth_Bps == 350e9
     for text in ("90", "0%", "300%", "GB/s", "350 Gbps", "-1%"):
-        assert "as 90% or 350GB/s" in refused(ConfigError, Gate.parse, text)
+        assert "as 90% or 350GB/s" in refused(ConfigError, BandwidthGate.parse, text)
     (log,) = read([one_row(tmp_path)])
     row = diagnosing.TimedRow(log, log.rows[0], 45.0, 0.05)  # half of the expected bandwidth
     diagnosis = diagnosing.Diagnosis(RAILS, [row], [], [], None, [], [log])
-    assert Gate.parse("45%").failure(diagnosis) == ""
-    assert "50.0% of the expected" in Gate.parse("55%").failure(diagnosis)
-    assert "expected at least 25GB/s" in Gate.parse("25GB/s").failure(diagnosis)
-    assert Gate.parse("21GB/s").failure(diagnosis) == ""
+    assert BandwidthGate.parse("45%").failure(diagnosis) == ""
+    assert "50.0% of the expected" in BandwidthGate.parse("55%").failure(diagnosis)
+    assert "expected at least 25GB/s" in BandwidthGate.parse("25GB/s").failure(diagnosis)
+    assert BandwidthGate.parse("21GB/s").failure(diagnosis) == ""

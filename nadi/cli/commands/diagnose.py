@@ -25,9 +25,9 @@ def diagnose(
     as_json: AsJson = False,
 ) -> None:
     """Compare logs of nccl-tests with a healthy cluster, and find the cause of slow collectives."""
-    from nadi.studies.diagnosis import Gate, diagnose as diagnosed, diagnosis_tables, read
+    from nadi.studies.diagnosis import BandwidthGate, diagnose as diagnosed, diagnosis_tables, read
 
-    gate = Gate.parse(fail_below) if fail_below else None
+    gate = BandwidthGate.parse(fail_below) if fail_below else None
     diagnosis = diagnosed(cluster, read(logs, gpus))
     print_document(diagnosis.document() if as_json else diagnosis, diagnosis_tables, as_json=as_json)
     failure = gate.failure(diagnosis) if gate else ""

@@ -6,5 +6,5 @@ threshold and its text.
 """
 
 from nadi.studies.diagnosis.diagnosing import Diagnosis, diagnose, read
-from nadi.studies.diagnosis.gate import Gate
+from nadi.studies.diagnosis.gate import BandwidthGate
 from nadi.studies.diagnosis.report import diagnosis_tables

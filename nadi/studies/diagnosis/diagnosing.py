@@ -24,7 +24,7 @@ from nadi.studies.diagnosis.likelihood import (
     posterior,
     unknown_covariance,
 )
-from nadi.studies.diagnosis.simulating import HEALTHY, NCCL, Place, Simulator, WhatIf
+from nadi.studies.diagnosis.simulating import HEALTHY, NCCL, Simulator, TimedCollective, WhatIf
 from nadi.validation import ErrorBar, collective_question, error_bars
 from nadi.workload import KINDS
 
@@ -102,7 +102,7 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class NextMeasurement:
     """A measurement that separates two hypotheses."""
 
     kind: str
@@ -127,7 +127,7 @@ class Diagnosis:
     rows: Sequence[TimedRow]
     hypotheses: Sequence[Hypothesis]  # the most probable first
     unseen: Sequence[str]  # names of causes that would not change these rows
-    measurement: Measurement | None  # None = nothing that was tried separates the first two
+    measurement: NextMeasurement | None  # None = nothing that was tried separates the first two
     error_bars: Sequence[ErrorBar]
     logs: Sequence[BenchmarkLog]
 
@@ -212,7 +212,7 @@ def _check(simulator: Simulator, log: BenchmarkLog) -> None:
 
 def _question(simulator: Simulator, log: BenchmarkLog) -> Any:  # noqa: ANN401 - Question is not offered by name
     """Return the question of a log's times, by whose class errors are counted."""
-    place = Place(log.collective, log.gpus, log.rows[0].size_bytes)
+    place = TimedCollective(log.collective, log.gpus, log.rows[0].size_bytes)
     return collective_question(simulator.fabric((), log.gpus, 1).graph, simulator.algorithm(HEALTHY, place))
 
 
@@ -228,13 +228,13 @@ def _noise(bar: ErrorBar) -> Noise:
 
 def _timed(simulator: Simulator, log: BenchmarkLog, row: BenchmarkRow, noise: Noise) -> TimedRow:
     """Return a row beside the time that is predicted for a healthy cluster."""
-    place = Place(log.collective, log.gpus, row.size_bytes)
+    place = TimedCollective(log.collective, log.gpus, row.size_bytes)
     latency = noise.latency * _latency_share(simulator, place)
     sd = math.sqrt(noise.shared**2 + noise.test**2 + noise.row**2 + latency**2)
     return TimedRow(log, row, simulator.time_us(HEALTHY, place), sd)
 
 
-def _latency_share(simulator: Simulator, place: Place) -> float:
+def _latency_share(simulator: Simulator, place: TimedCollective) -> float:
     """Return the share of a healthy time that a nearly empty buffer takes, too."""
     empty = place._replace(size_bytes=min(place.size_bytes, _EMPTY_BYTES))
     return min(1.0, simulator.time_us(HEALTHY, empty) / simulator.time_us(HEALTHY, place))
@@ -267,7 +267,7 @@ class _Evidence:
     ) -> None:
         """Begin with no hypothesis; the arguments are the simulator, all tests, the rows to explain, and the noise."""
         self._simulator = simulator
-        self._places = [Place(row.log.collective, row.log.gpus, row.row.size_bytes) for row in timed]
+        self._places = [TimedCollective(row.log.collective, row.log.gpus, row.row.size_bytes) for row in timed]
         self._rows = Rows(
             test=np.array([logs.index(row.log) for row in timed]),
             octave=np.log2([row.row.size_bytes for row in timed]),
@@ -292,7 +292,9 @@ class _Evidence:
                 causes.append(cause)
         prior = (1 - _PRIOR_HEALTHY) / (len(causes) + 1)
         unknown = self._covariance + unknown_covariance(self._rows)
-        found = [(HEALTHY_NAME, *self._explained(nothing), _PRIOR_HEALTHY)]
+        found: list[tuple[str, float, float | None, float]] = [
+            (HEALTHY_NAME, self._explained(nothing)[0], None, _PRIOR_HEALTHY)
+        ]
         found += [(UNKNOWN_NAME, log_density(self._rows.observed, unknown), None, prior)]
         for cause in causes:
             factor = _TOLD_OFF if self._told.get(cause.name) is False else 1.0
@@ -407,7 +409,7 @@ _SETTINGS = {"": (), "NCCL_ALGO=Ring": ("algo=ring",), "NCCL_NVLS_ENABLE=0": ("n
 
 def _separating(
     simulator: Simulator, logs: Sequence[BenchmarkLog], noise: Noise, what_ifs: Mapping[str, WhatIf]
-) -> Measurement | None:
+) -> NextMeasurement | None:
     """Return the measurement, not in the logs, whose times with two changes differ most in units of noise."""
     names = tuple(what_ifs)
     if len(names) < 2:
@@ -417,11 +419,11 @@ def _separating(
     numbers = sorted({gpus for gpus in (gpus_of_host, 2 * gpus_of_host, most) if 1 < gpus <= most})
     seen = {(log.collective, log.gpus) for log in logs}
     kinds = ("all-reduce", "all-gather", "all-to-all", "broadcast", SEND_RECEIVE)
-    best: Measurement | None = None
+    best: NextMeasurement | None = None
     for kind, gpus, size_bytes, settings in product(kinds, numbers, _SIZES_BYTES, _SETTINGS):
         if ((kind, gpus) in seen and not settings) or (settings and kind != "all-reduce"):
             continue
-        place = Place(kind, gpus, size_bytes)
+        place = TimedCollective(kind, gpus, size_bytes)
         if settings and not simulator.algorithm(HEALTHY, place).startswith(NCCL):
             continue
         try:
@@ -434,5 +436,5 @@ def _separating(
         sd = math.hypot(noise.test, noise.row, noise.latency * _latency_share(simulator, place))
         sds = abs(math.log(first / second)) / sd
         if best is None or sds > best.sds:
-            best = Measurement(kind, gpus, size_bytes, settings, (names[0], names[1]), (first, second), sds)
+            best = NextMeasurement(kind, gpus, size_bytes, settings, (names[0], names[1]), (first, second), sds)
     return best if best is not None and best.sds >= 1 else None

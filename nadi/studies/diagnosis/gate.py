@@ -10,7 +10,7 @@ _FORM = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(%|GB/s)")
 _MAX_SHARE = 2.0  # a threshold above twice the expectation is a mistake
 
 
-class Gate(NamedTuple):
+class BandwidthGate(NamedTuple):
     """A threshold on the bus bandwidth of each test's largest buffer."""
 
     text: str  # threshold as the user wrote it
@@ -18,7 +18,7 @@ class Gate(NamedTuple):
     bandwidth_Bps: float  # noqa: N815 - bytes per second; 0 = the threshold is a share
 
     @classmethod
-    def parse(cls, text: str) -> "Gate":
+    def parse(cls, text: str) -> "BandwidthGate":
         """Return the threshold of "90%" or "350GB/s"; else ConfigError.
 
         Args:

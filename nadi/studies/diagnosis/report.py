@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from nadi.studies.diagnosis.diagnosing import HEALTHY_NAME, UNKNOWN_NAME, Diagnosis, Measurement
+from nadi.studies.diagnosis.diagnosing import HEALTHY_NAME, UNKNOWN_NAME, Diagnosis, NextMeasurement
 from nadi.terminal import FittedTable, name_column, size_text, text_column
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def verdict_text(diagnosis: Diagnosis) -> str:
     return f"not healthy: {best.title} ({best.probability:.0%}); {rows}"
 
 
-def measurement_text(measurement: Measurement) -> str:
+def measurement_text(measurement: NextMeasurement) -> str:
     """Return the next measurement as a sentence.
 
     Args:
@@ -65,7 +65,13 @@ def diagnosis_tables(diagnosis: Diagnosis) -> "Group":
         healthy_us = row.document()["longest_healthy_us"]
         rates = (row.bus_bandwidth_Bps(time) / 1e9 for time in (row.row.best_time_us, row.expected_us))
         times = (f"{time:,.1f}" for time in (row.row.best_time_us, row.expected_us))
-        cells = [row.log.collective, row.log.gpus, size_text(row.row.size_bytes), *times, *(f"{r:,.2f}" for r in rates)]
+        cells: list[str | int] = [
+            row.log.collective,
+            row.log.gpus,
+            size_text(row.row.size_bytes),
+            *times,
+            *(f"{r:,.2f}" for r in rates),
+        ]
         rows.add_row(*cells, f"{healthy_us:,.1f}", "healthy" if row.is_healthy else f"{row.ratio:.2f} x expected")
     causes = FittedTable(
         "hypotheses", ("probability", 2), name_column("name"), text_column("what"), text_column("look at", 1)

@@ -42,8 +42,7 @@ def nic_links(graph: Graph) -> NDArray[np.bool_]:
         graph: The fabric.
     """
     ends = graph.link_src, graph.link_dst
-    has_npu = np.minimum(*ends) < graph.npus
-    return has_npu & (np.maximum(*ends) >= graph.npus) & ~nvlinks(graph)
+    return (np.minimum(*ends) < graph.npus) & (np.maximum(*ends) >= graph.npus) & ~nvlinks(graph)
 
 
 def nvlinks(graph: Graph) -> NDArray[np.bool_]:
@@ -82,10 +81,9 @@ def _of_host(graph: Graph, links: NDArray[np.bool_], npu: int) -> NDArray[np.boo
 def _second_plane(graph: Graph, _: int) -> NDArray[np.bool_]:
     """Return the links of each NPU to the network but the first, in both directions."""
     nics = np.flatnonzero(nic_links(graph) & (graph.link_src < graph.npus))
-    _, first = np.unique(graph.link_src[nics], return_index=True)
+    further = np.delete(nics, np.unique(graph.link_src[nics], return_index=True)[1])
     chosen = np.zeros(graph.links, np.bool_)
-    chosen[np.delete(nics, first)] = True
-    chosen[np.delete(nics, first) ^ 1] = True
+    chosen[further], chosen[further ^ 1] = True, True
     return chosen
 
 
@@ -138,7 +136,7 @@ class WhatIf(NamedTuple):
 HEALTHY = WhatIf()
 
 
-class Place(NamedTuple):
+class TimedCollective(NamedTuple):
     """A measurement: a collective of a size on some GPUs."""
 
     kind: str
@@ -152,11 +150,11 @@ class Simulator:
     def __init__(self, cluster: str) -> None:
         """Begin without any fabric; cluster: a name, file or specification, whose number of GPUs is replaced."""
         self._cluster = cluster
-        self._times_us: dict[tuple[WhatIf, Place], float] = {}
+        self._times_us: dict[tuple[WhatIf, TimedCollective], float] = {}
         self.fabric = lru_cache(self._fabric)
         self._program = lru_cache(_KEPT_PROGRAMS)(self._new_program)
 
-    def time_us(self, what_if: WhatIf, place: Place) -> float:
+    def time_us(self, what_if: WhatIf, place: TimedCollective) -> float:
         """Return the time of a measurement in microseconds.
 
         Args:
@@ -169,19 +167,20 @@ class Simulator:
         what_if = self._felt(what_if, place)
         key = what_if, place
         if key not in self._times_us:
-            if what_if._replace(nccl=()) == HEALTHY and self.variant(what_if, place) == self.variant(HEALTHY, place):
+            variant = self.variant(what_if, place)
+            if what_if._replace(nccl=()) == HEALTHY and variant and variant == self.variant(HEALTHY, place):
                 what_if = HEALTHY  # NCCL chooses the same as without its settings
             self._times_us[key] = self._packets_us(*key) if what_if.by_packets else self._flows_us(what_if, place)
         return self._times_us[key]
 
-    def _felt(self, what_if: WhatIf, place: Place) -> WhatIf:
+    def _felt(self, what_if: WhatIf, place: TimedCollective) -> WhatIf:
         """Return what of a change a measurement can show: within one host, nothing of the network."""
         graph = self.fabric((), place.gpus, 1).graph
         if len(np.unique(graph.host[: graph.npus])) > 1:
             return what_if
         return what_if._replace(settings=(), window=None, by_packets=False, seed=1)
 
-    def variant(self, what_if: WhatIf, place: Place) -> str:
+    def variant(self, what_if: WhatIf, place: TimedCollective) -> str:
         """Return NCCL's algorithm, protocol and channels; "" for other algorithms.
 
         Args:
@@ -196,7 +195,7 @@ class Simulator:
         shape = shape_of(fabric.graph, range(fabric.graph.npus), trees=chosen.trees)
         return chosen.describe(place.kind, shape, place.size_bytes)
 
-    def algorithm(self, what_if: WhatIf, place: Place) -> str:
+    def algorithm(self, what_if: WhatIf, place: TimedCollective) -> str:
         """Return the algorithm of a collective with its parameters.
 
         Args:
@@ -218,7 +217,7 @@ class Simulator:
         window_bytes = window_packets(idle.graph, idle.settings) * idle.settings.mtu_bytes
         return idle._replace(settings=replace(idle.settings, window_bytes=window_bytes))
 
-    def _new_program(self, settings: tuple[str, ...], seed: int, algorithm: str, place: Place) -> Program:
+    def _new_program(self, settings: tuple[str, ...], seed: int, algorithm: str, place: TimedCollective) -> Program:
         """Return the program of a measurement, which NCCL plans on the fabric without slow links."""
         fabric = self.fabric(settings, place.gpus, seed)
         if place.kind == SEND_RECEIVE:
@@ -226,7 +225,7 @@ class Simulator:
         most = fabric.collectives.most_bytes
         return workload.collective_program(place.kind, place.gpus, place.size_bytes, algorithm, fabric.graph, most)
 
-    def program(self, what_if: WhatIf, place: Place) -> Program:
+    def program(self, what_if: WhatIf, place: TimedCollective) -> Program:
         """Return the program of a measurement.
 
         Args:
@@ -235,7 +234,7 @@ class Simulator:
         """
         return self._program(what_if.settings, what_if.seed, self.algorithm(what_if, place), place)
 
-    def _flows_us(self, what_if: WhatIf, place: Place) -> float:
+    def _flows_us(self, what_if: WhatIf, place: TimedCollective) -> float:
         """Return a time by flows, of a large buffer on the line through two smaller ones with the same steps."""
         variant, smaller = self.variant(what_if, place), place
         while self._messages(what_if, smaller) > MAX_FLOWS and smaller.size_bytes > 1:
@@ -247,19 +246,19 @@ class Simulator:
         per_byte = (high - low) / (smaller.size_bytes - half.size_bytes)
         return high + per_byte * (place.size_bytes - smaller.size_bytes)
 
-    def _packets_us(self, what_if: WhatIf, place: Place) -> float:
+    def _packets_us(self, what_if: WhatIf, place: TimedCollective) -> float:
         """Return the healthy time by flows times the ratio by packets, of a smaller buffer if packets are many."""
         mtu_bytes = self.fabric((), place.gpus, 1).settings.mtu_bytes
         smaller = place._replace(size_bytes=min(place.size_bytes, max(1, _MAX_PACKETS * mtu_bytes // place.gpus)))
         changed_us, healthy_us = (self.run_us(each, smaller, by_packets=True) for each in (what_if, HEALTHY))
         return self.time_us(HEALTHY, place) * changed_us / healthy_us
 
-    def _messages(self, what_if: WhatIf, place: Place) -> int:
+    def _messages(self, what_if: WhatIf, place: TimedCollective) -> int:
         """Return the number of messages of a measurement."""
         program = self.program(what_if, place)
         return message_count(program.schedules, int(program.node_schedule[0]))
 
-    def run_us(self, what_if: WhatIf, place: Place, *, by_packets: bool = False) -> float:
+    def run_us(self, what_if: WhatIf, place: TimedCollective, *, by_packets: bool = False) -> float:
         """Run a measurement as a whole, and return its time in microseconds.
 
         Args:
