@@ -214,4 +214,4 @@ CAUSES: Sequence[Cause] = (
         "more channels and queue pairs per peer: NCCL_NCHANNELS_PER_NET_PEER, NCCL_IB_QPS_PER_CONNECTION",
     ),
 )
-"""All causes. In nccl issue 2409 the limit followed connections."""
+"""All causes, which are tried on each cluster; those that it cannot have, or that its rows cannot show, are left out."""
