@@ -214,4 +214,4 @@ CAUSES: Sequence[Cause] = (
         "more channels and queue pairs per peer: NCCL_NCHANNELS_PER_NET_PEER, NCCL_IB_QPS_PER_CONNECTION",
     ),
 )
-"""All causes, which are tried on each cluster; those that it cannot have, or that its rows cannot show, are left out."""
+"""All causes; those that a cluster cannot have, or that its rows cannot show, are left out of a diagnosis."""
