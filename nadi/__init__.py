@@ -3,7 +3,7 @@
 `nadi.simulate(...)` runs a simulation from Python, `nadi.generate(...)` generates traces of a model for it, and
 `nadi.Run(folder)` opens the results of an earlier run. `nadi.plan(...)` ranks parallel plans, `nadi.collective(...)`
 times collectives, `nadi.expect(...)` says what nccl-tests should show on a cluster, `nadi.calibrate(...)` fits a
-cluster's constants to measured times, and `nadi.sweep(...)` simulates
+cluster's constants to measured times, `nadi.diagnose(...)` says why these are slow, and `nadi.sweep(...)` simulates
 variants of a run file. `nadi.explain(run)`,
 `nadi.compare(run, other)`, `nadi.net(run)` and `nadi.slowdown(run, other)` return what the commands print as JSON.
 `nadi.open_network(...)` is a network without NPUs, for simulators that have their own.
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         calibrate,
         collective,
         compare,
+        diagnose,
         expect,
         explain,
         generate,
@@ -40,6 +41,7 @@ __all__ = [
     "calibrate",
     "collective",
     "compare",
+    "diagnose",
     "expect",
     "explain",
     "generate",

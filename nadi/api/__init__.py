@@ -232,6 +232,28 @@ def calibrate(
     return calibration.calibration_document(found)
 
 
+def diagnose(cluster: str | Path, logs: Sequence[str | Path], *, gpus: int = 0) -> dict[str, Any]:
+    """Compare logs of nccl-tests with a healthy cluster and find causes of slow collectives, as `nadi diagnose` does.
+
+    Args:
+        cluster: Name or file of the cluster, or a machine, optionally with parameters.
+        logs: Files with the output of nccl-tests, rccl-tests or mscclpp-test on it.
+        gpus: Number of GPUs of logs that do not show it; 0 = they all do.
+
+    Returns:
+        The document of `nadi diagnose --json` (docs/how-to/diagnose.md): `verdict`, the name of the most probable
+        hypothesis, `hypotheses` with probabilities, `unseen` causes, the `measurement` that separates the first two,
+        and `rows` with measured, expected and longest healthy times.
+
+    Raises:
+        ConfigError, TopologyError, WorkloadError: An argument or a log is wrong; the message is one line.
+    """
+    from nadi.studies import diagnosis
+
+    _check_within("gpus", gpus, 0, MAX_GPUS, whole=True)
+    return diagnosis.diagnose(str(cluster), diagnosis.read([Path(log) for log in logs], gpus)).document()
+
+
 def collective(
     kind: str,
     topology: str | Path,

@@ -113,6 +113,9 @@ def prepare(page: str, folder: Path) -> None:
         (folder / "config.json").write_text(MODEL)
     if page == "my-trace":
         record(folder, NPUS)
+    if page == "diagnose":
+        log = next(block.text for block in blocks("console") if block.page == "docs/how-to/diagnose.md")
+        (folder / "slow.log").write_text(log)
 
 
 def record(folder: Path, members: int) -> None:

@@ -1,0 +1,308 @@
+"""Diagnoses: likelihoods against closed forms, what-ifs against a fabric's arithmetic, planted causes, and refusals."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import nadi
+from nadi.errors import ConfigError
+from nadi.insight.benchmark_logs import SEND_RECEIVE, NcclInfo, read_logs
+from nadi.studies.diagnosis import BandwidthGate, diagnosing, read
+from nadi.studies.diagnosis.causes import CAUSES
+from nadi.studies.diagnosis.likelihood import (
+    Noise,
+    Rows,
+    covariance,
+    log_density,
+    marginal,
+    posterior,
+    unknown_covariance,
+)
+from nadi.studies.diagnosis.simulating import (
+    HEALTHY,
+    PLACES,
+    Simulator,
+    Slow,
+    TimedCollective,
+    WhatIf,
+    nic_links,
+    nvlinks,
+    sized,
+    slowed,
+    switch_links,
+)
+from nadi.topologies import build, parse_pairs
+from tests.refusals import refused
+from tests.studies.printed_logs import Times, today
+
+RAILS = "dgx-h100-superpod"
+PLANES = "rail-fat-tree:npus=32,accelerator=h100,ports=2,rate=200Gbps,hosts_per_unit=2,spines=4"
+LEAVES = "rail-fat-tree:npus=32,accelerator=a100,rails=1,rate=200Gbps,hosts_per_unit=2,spines=8,uplink_rate=400Gbps"
+
+
+@pytest.fixture(scope="module")
+def rails():
+    return Simulator(RAILS)
+
+
+def rows(observed, test=None, octave=None, latency=None):
+    n = len(observed)
+    return Rows(
+        np.zeros(n, np.int64) if test is None else np.array(test),
+        np.arange(20.0, 20 + n) if octave is None else np.array(octave),
+        np.zeros(n) if latency is None else np.array(latency),
+        np.array(observed),
+    )
+
+
+def test_a_density_is_that_of_independent_values():
+    values, sds = np.array([0.1, -0.3, 0.2]), np.array([0.1, 0.2, 0.4])
+    by_hand = sum(-0.5 * (v / s) ** 2 - math.log(s * math.sqrt(2 * math.pi)) for v, s in zip(values, sds, strict=True))
+    assert log_density(values, np.diag(sds**2)) == pytest.approx(by_hand)
+
+
+def test_a_density_of_shared_errors_is_that_of_mean_and_differences():
+    # x and y with a shared error t and own errors s: sum and difference have variances 2 s^2 + 4 t^2, 2 s^2
+    shared, own = 0.3, 0.1
+    errors = covariance(rows([0.0, 0.0]), Noise(shared, 0.0, own, 0.0))
+    x, y = 0.25, 0.05
+    expected = -0.5 * ((x + y) ** 2 / (2 * own**2 + 4 * shared**2) + (x - y) ** 2 / (2 * own**2))
+    expected -= math.log(2 * math.pi) + 0.5 * math.log(own**2 * (own**2 + 2 * shared**2))
+    assert log_density(np.array([x, y]), errors) == pytest.approx(expected)
+
+
+def test_covariances_have_the_errors_of_tests_and_latencies():
+    own = rows([0.0] * 3, test=[0, 0, 1], latency=[1.0, 0.5, 0.0])
+    expected = [[0.01 + 0.0025, 0.0, 0.0], [0.0, 0.01 + 0.0025, 0.0], [0.0, 0.0, 0.0125]]
+    expected = np.array(expected) + 0.04
+    expected[:2, :2] += [[0.04 + 0.0, 0.02], [0.02, 0.01]]
+    expected[0, 1] += 0.0025
+    expected[1, 0] += 0.0025
+    assert covariance(own, Noise(0.2, 0.05, 0.1, 0.2)) == pytest.approx(expected)
+    unknown = unknown_covariance(rows([0.0] * 3, test=[0, 0, 1], octave=[20, 23, 20]))
+    assert unknown[0] == pytest.approx([0.49, 0.49 / math.e, 0.0])
+
+
+def test_a_wrong_scale_is_no_evidence():
+    noise, effect = Noise.of_class(0.052), np.log([1.0, 1.0, 1.3, 1.6, 1.6, 1.6])
+
+    def odds(observed):
+        own = rows(observed)
+        errors = covariance(own, noise)
+        return log_density(own.observed - effect, errors) - log_density(own.observed, errors)
+
+    assert odds(np.full(6, math.log(1.05))) < -3
+    assert odds(effect + math.log(1.05)) > 3
+
+
+def test_severities_share_their_evidence():
+    assert marginal([math.log(0.2), math.log(0.4)]) == pytest.approx(math.log(0.3))
+    assert posterior([0.0, math.log(3)], [0.5, 0.5]) == pytest.approx([0.25, 0.75])
+    assert posterior([-1000.0, -1000.0], [0.8, 0.2]) == pytest.approx([0.8, 0.2])
+
+
+def test_places_are_links_of_the_fabric():
+    graph = build(PLANES)
+    counts = {name: int(links(graph, 0).sum()) for name, links in PLACES.items()}
+    # 4 hosts of 8 GPUs, 2 units of 2 planes and 8 rails; both directions of each cable
+    assert counts == {
+        "one NIC": 2 * 2,
+        "all NICs": 2 * 32 * 2,
+        "a GPU's NVLinks": 2,
+        "a host": 2 * 8 * 3,
+        "a plane": 2 * 32,
+        "an uplink": 2,
+        "all uplinks": 2 * 2 * 2 * 8 * 4,
+    }
+    assert int((nic_links(graph) | nvlinks(graph) | switch_links(graph)).sum()) == graph.links
+    slow = slowed(graph, Slow("one NIC", 0.25, 1000, npu=5))
+    changed = np.flatnonzero(slow.link_rate_bps != graph.link_rate_bps)
+    assert set(np.minimum(graph.link_src, graph.link_dst)[changed].tolist()) == {5}
+    assert slow.link_rate_bps[changed] == pytest.approx(graph.link_rate_bps[changed] / 4)
+    assert np.unique((slow.link_delay_ps - graph.link_delay_ps)[changed]).tolist() == [1000]
+    plane = slowed(graph, Slow("a plane", 0.5)).link_rate_bps != graph.link_rate_bps
+    assert len(np.unique(graph.link_dst[plane & (graph.link_src < graph.npus)])) == 2 * 8
+
+
+def test_a_cluster_gets_the_number_of_gpus_of_a_log():
+    assert sized("dgx-h100-superpod:gpus=64,rate=200Gbps", 16) == "dgx-h100-superpod:gpus=16,rate=200Gbps"
+    assert sized("dgx-h100:npus=8", 16) == "dgx-h100:npus=16"
+
+
+@pytest.mark.parametrize("share", [0.5, 0.25])
+def test_a_slow_nic_and_a_cap_per_connection_hold_a_send_back(rails, share):
+    place = TimedCollective(SEND_RECEIVE, 16, 1 << 30)
+    healthy_us = rails.time_us(HEALTHY, place)
+    for what_if in (WhatIf(slow=Slow("all NICs", share)), WhatIf(slow=Slow("one NIC", share)), WhatIf(window=share)):
+        slow_us = rails.time_us(what_if, place)
+        assert slow_us == pytest.approx(healthy_us / share, rel=0.15), what_if
+
+
+def test_a_cap_per_connection_spares_what_has_several_connections(rails):
+    ring, send = TimedCollective("all-gather", 16, 1 << 30), TimedCollective(SEND_RECEIVE, 16, 1 << 30)
+    capped, slow = WhatIf(window=0.5), WhatIf(slow=Slow("all NICs", 0.5))
+    of_ring, of_send = (rails.time_us(capped, place) / rails.time_us(HEALTHY, place) for place in (ring, send))
+    assert of_ring < 1.1
+    assert of_send > 1.7
+    assert rails.time_us(slow, ring) / rails.time_us(HEALTHY, ring) > 1.7
+
+
+@pytest.mark.parametrize(
+    "what_if", [WhatIf(window=0.1), WhatIf(('network.mtu="256B"',)), WhatIf(slow=Slow("all NICs", 0.1))]
+)
+def test_one_host_does_not_feel_the_network(rails, what_if):
+    place = TimedCollective("all-gather", 8, 1 << 24)
+    assert rails.time_us(what_if, place) == rails.time_us(HEALTHY, place)
+
+
+def test_a_setting_that_nccl_does_not_feel_costs_no_run(rails):
+    place = TimedCollective("all-gather", 16, 1 << 24)
+    assert rails.time_us(WhatIf(nccl=("pxn=false",)), place) == rails.time_us(HEALTHY, place)
+
+
+def test_large_buffers_lie_on_the_line_of_smaller_ones(monkeypatch):
+    place = TimedCollective("all-gather", 16, 1 << 31)
+    whole_us = Simulator(RAILS).time_us(HEALTHY, place)
+    monkeypatch.setattr("nadi.studies.diagnosis.simulating.MAX_FLOWS", 1 << 14)
+    assert Simulator(RAILS).time_us(HEALTHY, place) == pytest.approx(whole_us, rel=0.02)
+
+
+# where each cause shows: the cluster, and a measurement that it makes slower
+SHOWN = {
+    "ecmp-collisions": (LEAVES, TimedCollective("all-gather", 32, 1 << 26)),
+    "slow-nic": (RAILS, TimedCollective("all-gather", 16, 1 << 26)),
+    "unused-nics": (RAILS, TimedCollective("all-gather", 16, 1 << 26)),
+    "unused-plane": (PLANES, TimedCollective("all-to-all", 16, 1 << 26)),
+    "slow-plane": (PLANES, TimedCollective("all-to-all", 16, 1 << 26)),
+    "nic-path": (RAILS, TimedCollective("all-gather", 16, 1 << 26)),
+    "pxn-off": (LEAVES.replace("rails=1", "rails=8"), TimedCollective("all-to-all", 32, 1 << 20)),
+    "nvls-off": (RAILS, TimedCollective("all-reduce", 8, 1 << 28)),
+    "few-channels": (RAILS, TimedCollective("all-gather", 8, 1 << 26)),
+    "gdr-off": (RAILS, TimedCollective("all-gather", 16, 1 << 26)),
+    "slow-gpu": (RAILS, TimedCollective("all-gather", 8, 1 << 26)),
+    "slow-host": (RAILS, TimedCollective("all-gather", 16, 1 << 26)),
+    "slow-uplink": (LEAVES, TimedCollective("all-to-all", 32, 1 << 26)),
+    "wrong-mtu": (RAILS, TimedCollective(SEND_RECEIVE, 16, 1 << 26)),
+    "oversubscription": (LEAVES, TimedCollective("all-to-all", 32, 1 << 26)),
+    "busy-neighbour": (LEAVES, TimedCollective("all-to-all", 32, 1 << 26)),
+    "congestion-control": (LEAVES, TimedCollective("all-to-all", 32, 1 << 24)),
+    "connection-cap": (RAILS, TimedCollective("all-to-all", 16, 1 << 26)),
+}
+
+
+def adaptive(tmp_path):
+    """Write the cluster of LEAVES with adaptive routing, and return its path."""
+    keys = "".join(
+        f"{key} = {value if value.isdecimal() else repr(value)}\n"
+        for key, value in parse_pairs("", LEAVES[14:]).items()
+    )
+    path = tmp_path / "leaves.toml"
+    head = 'gpu = "a100"\ngpus_per_host = 8\ngpus = 32\n[fabric]\nname = "rail-fat-tree"\n'
+    path.write_text(
+        head + keys.replace("npus = 32\n", "") + '[network]\nload_balancing = "adaptive"\n', encoding="utf-8"
+    )
+    return str(path)
+
+
+def test_every_cause_is_tried():
+    assert set(SHOWN) == {cause.name for cause in CAUSES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.name)
+def test_a_cause_makes_slower_what_it_should(tmp_path, cause):
+    cluster, place = SHOWN[cause.name]
+    if cluster == LEAVES:
+        cluster = adaptive(tmp_path)
+    simulator = Simulator(cluster)
+    healthy_us = simulator.time_us(HEALTHY, place)
+    times_us = [simulator.time_us(cause.what_if(severity), place) for severity in cause.severities]
+    assert max(times_us) > 1.03 * healthy_us
+    if cause.is_share:
+        assert max(times_us) == times_us[-1]
+    assert cause.title.format(severity=cause.severity_text(cause.severities[0]))
+
+
+def planted(tmp_path, simulator, what_if, tests, seed=5):
+    """Write a log of what nccl-tests would print with a change, with 2 % of noise."""
+    rng, lines = np.random.default_rng(seed), []
+    programs = {"all-reduce": "all_reduce", "all-gather": "all_gather", "all-to-all": "alltoall"}
+    for kind, gpus in tests:
+        times = []
+        for size in (1 << 16, 1 << 20, 1 << 24, 1 << 28):
+            time_us = simulator.time_us(what_if, TimedCollective(kind, gpus, size))
+            times.append(Times(size, *(time_us * np.exp(rng.normal(0, 0.02, 2)))))
+        lines += [f"$ {programs[kind]}_perf -b 64K", *today(times, kind, gpus, max(1, gpus // 8))]
+    path = tmp_path / "planted.log"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+TESTS = (("all-reduce", 16), ("all-gather", 16), ("all-to-all", 16), ("all-reduce", 8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "what_if"),
+    [
+        ("healthy", HEALTHY),
+        ("slow-gpu", WhatIf(slow=Slow("a GPU's NVLinks", 0.5, npu=11))),
+        ("connection-cap", WhatIf(window=0.4)),
+        ("nvls-off", WhatIf(nccl=("nvls=false",))),
+    ],
+)
+def test_a_planted_cause_is_found(tmp_path, monkeypatch, rails, name, what_if):
+    chosen = {"slow-nic", "slow-gpu", "connection-cap", "nvls-off", "pxn-off"}
+    monkeypatch.setattr(diagnosing, "CAUSES", [cause for cause in CAUSES if cause.name in chosen])
+    found = diagnosing.diagnose(RAILS, read_logs([planted(tmp_path, rails, what_if, TESTS)]))
+    assert found.hypotheses[0].name == name
+    assert found.hypotheses[0].probability > 0.8
+    document = found.document()
+    assert document["verdict"] == name
+    assert math.fsum(each["probability"] for each in document["hypotheses"]) == pytest.approx(1)
+    assert all(row["is_healthy"] for row in document["rows"]) == (name == "healthy")
+
+
+def test_nccl_reports_what_is_on_and_off():
+    on, off = NcclInfo(nvls=True, gpu_direct=True), NcclInfo(nvls=False, settings={"NCCL_PXN_DISABLE": "1"})
+    assert diagnosing._told([on]) == {"nvls-off": True, "gdr-off": True}
+    assert diagnosing._told([on, off]) == {"nvls-off": False, "gdr-off": True, "pxn-off": False}
+
+
+def one_row(tmp_path, name="all_reduce.log", gpus=16, hosts=2):
+    path = tmp_path / name
+    path.write_text("\n".join(today([Times(1 << 20, 90.0, 91.0)], "all-reduce", gpus, hosts)), encoding="utf-8")
+    return path
+
+
+def test_logs_that_do_not_suit(tmp_path):
+    alone = one_row(tmp_path, gpus=2, hosts=2)
+    assert "2 GPUs of 2 hosts; expected 1, as the cluster has them" in refused(
+        ConfigError, nadi.diagnose, RAILS, [alone]
+    )
+    (log,) = read([one_row(tmp_path)])
+    for changed, text in (
+        (
+            replace(log, gpus=0, hosts=None),
+            "no number of GPUs; expected lines '# Rank 0 ...' above the rows, or --gpus",
+        ),
+        (replace(log, gpus=1, hosts=1), "1 GPU, which communicates with nobody; expected 2 or more"),
+        (replace(log, collective="all-to-all-v"), "all-to-all-v; expected sizes by pair, which the log does not have"),
+    ):
+        assert text in refused(ConfigError, diagnosing.diagnose, RAILS, [changed])
+
+
+def test_gates(tmp_path):
+    assert BandwidthGate.parse("90%").share == 0.9
+    assert BandwidthGate.parse("350GB/s").bandwidth_Bps == 350e9
+    for text in ("90", "0%", "300%", "GB/s", "350 Gbps", "-1%"):
+        assert "as 90% or 350GB/s" in refused(ConfigError, BandwidthGate.parse, text)
+    (log,) = read([one_row(tmp_path)])
+    row = diagnosing.TimedRow(log, log.rows[0], 45.0, 0.05)  # half of the expected bandwidth
+    diagnosis = diagnosing.Diagnosis(RAILS, [row], [], [], None, [], [log])
+    assert BandwidthGate.parse("45%").failure(diagnosis) == ""
+    assert "50.0% of the expected" in BandwidthGate.parse("55%").failure(diagnosis)
+    assert "expected at least 25GB/s" in BandwidthGate.parse("25GB/s").failure(diagnosis)
+    assert BandwidthGate.parse("21GB/s").failure(diagnosis) == ""
