@@ -66,7 +66,7 @@ def test_a_density_is_that_of_independent_values():
 def test_a_density_of_shared_errors_is_that_of_mean_and_differences():
     # x and y with a shared error t and own errors s: sum and difference have variances 2 s^2 + 4 t^2, 2 s^2
     shared, own = 0.3, 0.1
-    errors = covariance(rows([0.0, 0.0]), Noise(shared, 0.0, own, 0.0))
+    errors = covariance(rows([0.0, 0.0]), Noise(shared, 0.0, own))
     x, y = 0.25, 0.05
     expected = -0.5 * ((x + y) ** 2 / (2 * own**2 + 4 * shared**2) + (x - y) ** 2 / (2 * own**2))
     expected -= math.log(2 * math.pi) + 0.5 * math.log(own**2 * (own**2 + 2 * shared**2))
@@ -74,13 +74,15 @@ def test_a_density_of_shared_errors_is_that_of_mean_and_differences():
 
 
 def test_covariances_have_the_errors_of_tests_and_latencies():
-    own = rows([0.0] * 3, test=[0, 0, 1], latency=[1.0, 0.5, 0.0])
+    own = rows([0.0] * 3, test=[0, 0, 1], octave=[20, 22, 20], latency=[0.2, 0.1, 0.0])
     expected = [[0.01 + 0.0025, 0.0, 0.0], [0.0, 0.01 + 0.0025, 0.0], [0.0, 0.0, 0.0125]]
     expected = np.array(expected) + 0.04
-    expected[:2, :2] += [[0.04 + 0.0, 0.02], [0.02, 0.01]]
     expected[0, 1] += 0.0025
     expected[1, 0] += 0.0025
-    assert covariance(own, Noise(0.2, 0.05, 0.1, 0.2)) == pytest.approx(expected)
+    # shared by all, by sizes near each other (0.3 squared, less by e at two octaves), and of each row
+    factor = 1 + 0.09 * np.array([[1, 1 / math.e], [1 / math.e, 1]]) + 0.04 * np.eye(2)
+    expected[:2, :2] += [[0.04, 0.02], [0.02, 0.01]] * factor
+    assert covariance(own, Noise(0.2, 0.05, 0.1)) == pytest.approx(expected)
     unknown = unknown_covariance(rows([0.0] * 3, test=[0, 0, 1], octave=[20, 23, 20]))
     assert unknown[0] == pytest.approx([0.49, 0.49 / math.e, 0.0])
 

@@ -15,6 +15,8 @@ from nadi.insight.benchmark_logs import SEND_RECEIVE, BenchmarkLog, BenchmarkRow
 from nadi.insight.node_times import bus_factor
 from nadi.studies.diagnosis.causes import CAUSES, Cause
 from nadi.studies.diagnosis.likelihood import (
+    FAR_LATENCY_SD,
+    LATENCY_SD,
     Floats,
     Noise,
     Rows,
@@ -229,15 +231,16 @@ def _noise(bar: ErrorBar) -> Noise:
 def _timed(simulator: Simulator, log: BenchmarkLog, row: BenchmarkRow, noise: Noise) -> TimedRow:
     """Return a row beside the time that is predicted for a healthy cluster."""
     place = TimedCollective(log.collective, log.gpus, row.size_bytes)
-    latency = noise.latency * _latency_share(simulator, place)
-    sd = math.sqrt(noise.shared**2 + noise.test**2 + noise.row**2 + latency**2)
+    sd = math.sqrt(noise.shared**2 + noise.test**2 + noise.row**2 + _latency_sd(simulator, place) ** 2)
     return TimedRow(log, row, simulator.time_us(HEALTHY, place), sd)
 
 
-def _latency_share(simulator: Simulator, place: TimedCollective) -> float:
-    """Return the share of a healthy time that a nearly empty buffer takes, too."""
+def _latency_sd(simulator: Simulator, place: TimedCollective) -> float:
+    """Return the standard deviation of ln(time) for latencies: of the share that a nearly empty buffer takes, too."""
     empty = place._replace(size_bytes=min(place.size_bytes, _EMPTY_BYTES))
-    return min(1.0, simulator.time_us(HEALTHY, empty) / simulator.time_us(HEALTHY, place))
+    share = min(1.0, simulator.time_us(HEALTHY, empty) / simulator.time_us(HEALTHY, place))
+    graph = simulator.fabric((), place.gpus, 1).graph
+    return share * (LATENCY_SD if len(np.unique(graph.host[: graph.npus])) == 1 else FAR_LATENCY_SD)
 
 
 def _spread(rows: Sequence[TimedRow], logs: Sequence[BenchmarkLog]) -> list[int]:
@@ -271,7 +274,7 @@ class _Evidence:
         self._rows = Rows(
             test=np.array([logs.index(row.log) for row in timed]),
             octave=np.log2([row.row.size_bytes for row in timed]),
-            latency_share=np.array([_latency_share(simulator, place) for place in self._places]),
+            latency_sd=np.array([_latency_sd(simulator, place) for place in self._places]),
             observed=np.log([row.ratio for row in timed]),
         )
         self._covariance = covariance(self._rows, noise)
@@ -433,7 +436,7 @@ def _separating(
             )
         except InputError:
             continue
-        sd = math.hypot(noise.test, noise.row, noise.latency * _latency_share(simulator, place))
+        sd = math.hypot(noise.test, noise.row, _latency_sd(simulator, place))
         sds = abs(math.log(first / second)) / sd
         if best is None or sds > best.sds:
             best = NextMeasurement(kind, gpus, size_bytes, settings, (names[0], names[1]), (first, second), sds)
