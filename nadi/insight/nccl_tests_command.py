@@ -45,7 +45,7 @@ MAX_SIZES = 1000  # maximum number of sizes of a command
 _MAX_BYTES = 1 << 50  # largest -e, a thousand times the memory of any GPU
 _MAX_RANKS = 1 << 20
 _SUFFIXES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]?)[Bb]?i?[Bb]?")
+_SIZE = re.compile(r"\s*+([0-9]++(?:\.[0-9]++)?|\.[0-9]++)\s*+([A-Za-z]?)[Bb]?i?[Bb]?")
 
 _LONG_OPTIONS = {
     "nthreads": "t", "ngpus": "g", "minbytes": "b", "maxbytes": "e", "stepbytes": "i", "stepfactor": "f", "iters": "n",

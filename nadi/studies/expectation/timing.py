@@ -25,7 +25,7 @@ MAX_FLOWS = 1 << 18  # number of messages up to which flows are: 0.3 s
 MAX_STEPS = 1 << 21  # number of steps of plans up to which plans are built: some seconds, and 300 MB
 _FEW_MEMBERS = 64  # number of members up to which no plan is coarse (workload.collectives)
 _LARGE_BYTES = 16 << 30  # size of a buffer for which NCCL uses all of its channels
-CHANNELS = re.compile(r"([0-9]+) channels")  # in a choice
+CHANNELS = re.compile(r"(?<![0-9])([0-9]++) channels")  # in a choice
 SEND_RECEIVE = "send-receive"
 LATENCY, LINKS = "latency", "links"  # parts of times of other algorithms than NCCL's
 
