@@ -1,6 +1,6 @@
 """What may differ between sites with equal machines: factors on the cited times and rates of NCCL's kernels and hosts.
 
-`nadi calibrate` finds them from measurements of a site. They change how long NCCL's steps take, never what NCCL chooses:
+`nadi calibrate` finds them from measurements of a site. They change how long NCCL's steps take, never what it chooses:
 NCCL decides by its own constants, whatever the site.
 """
 
