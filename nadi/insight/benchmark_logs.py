@@ -126,6 +126,7 @@ _PREFIX = re.compile(
     r"\s*+(?:>|\[[0-9]++,[0-9]++\]<std(?:out|err)>:?|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]++Z?(?=\s)"
     r"|[\w.-]++:(?=\s|\#))"
 )
+_TAG = re.compile(r"\[[0-9]++\]")  # the rank that some launchers put before each piece that it writes
 _MARKUP = str.maketrans("|`", "  ")
 _TEST = re.compile(
     r"\b(all_?reduce|all_?gather|reduce_scatter|alltoallv?|broadcast|reduce|gather|scatter|sendrecv|hypercube)"
@@ -260,6 +261,9 @@ def _note(path: Path, number: int, line: str, test: _Test) -> None:
 def _plain(line: str) -> str:
     """Return a line without colours, and without what launchers and messages put before it."""
     line = _COLOUR.sub("", line).translate(_MARKUP)
+    # devices of NCCL have numbers in brackets, too
+    if (tag := _TAG.match(line)) is not None and "NCCL" not in line:
+        line = line.replace(tag[0], " ")
     while (prefix := _PREFIX.match(line)) is not None:
         line = line[prefix.end() :]
     return line

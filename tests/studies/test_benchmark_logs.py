@@ -89,6 +89,13 @@ def test_prefixes_of_launchers_and_messages(tmp_path, prefix):
     assert_rows(one(tmp_path, lines), "all-reduce", ROWS)
 
 
+def test_a_launcher_may_name_the_rank_before_each_piece_of_a_row(tmp_path):
+    plain = commanded("all-reduce", today(ROWS, "all-reduce", 16, 2))
+    lines = ["[0]" + line.replace(" -1 ", " -1[0] ").replace(" 0 ", " 0[0] ") for line in plain]
+    assert any(line.count("[0]") == 3 for line in lines)
+    assert_rows(one(tmp_path, lines), "all-reduce", ROWS)
+
+
 def test_lines_without_the_marks_of_comments(tmp_path):
     lines = [line.lstrip("#") for line in commanded("all-reduce", today(ROWS, "all-reduce", 16, 2))]
     assert_rows(one(tmp_path, lines), "all-reduce", ROWS)
