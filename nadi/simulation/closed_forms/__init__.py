@@ -10,7 +10,7 @@ from nadi.simulation.closed_forms.advancing.equivalence import CollectiveKeys, M
 from nadi.simulation.closed_forms.advancing.run import compile_closed_form
 from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form, payload_shape
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, SWEEP_EFFORT, WHAT_IF_EFFORT, CollectiveCosts, Curve
-from nadi.simulation.closed_forms.isolated import IsolatedCollectives, program_of
+from nadi.simulation.closed_forms.isolated import IsolatedCollectives, program_of, with_flows
 from nadi.simulation.closed_forms.lone_message import UNKNOWN, ideal_ps, shares_of, slowdown
 from nadi.simulation.closed_forms.position import GroupPositions
 from nadi.simulation.closed_forms.running import sent_by_ports

@@ -26,9 +26,10 @@ from nadi.studies.diagnosis.likelihood import (
     posterior,
     unknown_covariance,
 )
-from nadi.studies.diagnosis.simulating import HEALTHY, NCCL, Simulator, TimedCollective, WhatIf
+from nadi.studies.diagnosis.simulating import HEALTHY, Simulator, TimedCollective, WhatIf
 from nadi.validation import ErrorBar, collective_question, error_bars
 from nadi.workload import KINDS
+from nadi.workload.collectives import ON_NVSWITCHES
 
 HEALTHY_NAME, UNKNOWN_NAME = "healthy", "none of these"
 _PRIOR_HEALTHY = 0.5  # of all logs; the causes and "none of these" share the rest equally
@@ -427,7 +428,7 @@ def _separating(
         if ((kind, gpus) in seen and not settings) or (settings and kind != "all-reduce"):
             continue
         place = TimedCollective(kind, gpus, size_bytes)
-        if settings and not simulator.algorithm(HEALTHY, place).startswith(NCCL):
+        if settings and not simulator.algorithm(HEALTHY, place).startswith(ON_NVSWITCHES):
             continue
         try:
             first, second = (

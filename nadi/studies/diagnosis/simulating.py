@@ -20,16 +20,16 @@ from nadi.inputs.units import PS_PER_US
 from nadi.insight.benchmark_logs import SEND_RECEIVE
 from nadi.launching.progress import NoProgress
 from nadi.pdes.wire import window_packets
+from nadi.simulation.closed_forms import with_flows
 from nadi.simulation.resolving import Resolver, TimedFabric
 from nadi.simulation.run import run_program
 from nadi.topologies import NVSWITCH, Graph, parse_pairs
 from nadi.topologies.clusters import is_cluster
 from nadi.workload import Program
-from nadi.workload.collectives import UNEVEN, choose, defaults_on
+from nadi.workload.collectives import ON_NVSWITCHES, UNEVEN, choose, defaults_on
 from nadi.workload.collectives.schedules import message_count
 from nadi.workload.shape import shape_of
 
-NCCL = "nccl"
 MAX_FLOWS = 1 << 18  # messages of a run: a quarter of a second; with more, two smaller buffers give the line
 _MAX_PACKETS = 1 << 16  # packets of a run that is simulated as packets: about 0.2 s
 _KEPT_PROGRAMS = 256  # programs that are kept: all sizes of a log with the algorithms of a few what-ifs
@@ -189,7 +189,7 @@ class Simulator:
         """
         fabric = self.fabric(what_if.settings, place.gpus, what_if.seed)
         algorithm = self.algorithm(what_if, place)
-        if place.kind == SEND_RECEIVE or not algorithm.startswith(NCCL):
+        if place.kind == SEND_RECEIVE or not algorithm.startswith(ON_NVSWITCHES):
             return ""
         chosen = choose(place.kind, algorithm)
         shape = shape_of(fabric.graph, range(fabric.graph.npus), trees=chosen.trees)
@@ -206,7 +206,7 @@ class Simulator:
         kind = UNEVEN if place.kind == SEND_RECEIVE else place.kind
         algorithms = {**defaults_on(fabric.graph), **fabric.collectives.algorithm}
         name = replace(fabric.collectives, algorithm=algorithms).algorithm_of(kind)
-        if not what_if.nccl or name.partition(":")[0] != NCCL:
+        if not what_if.nccl or name.partition(":")[0] != ON_NVSWITCHES:
             return name
         return f"{name}{',' if ':' in name else ':'}{','.join(what_if.nccl)}"
 
@@ -267,7 +267,7 @@ class Simulator:
             by_packets: Whether packets are simulated; False = each message is a flow.
         """
         fabric = self.fabric(what_if.settings, place.gpus, what_if.seed)
-        graph, settings = fabric.graph, fabric.settings if by_packets else _as_flows(fabric.settings)
+        graph, settings = fabric.graph, fabric.settings if by_packets else with_flows(fabric.settings)
         if what_if.window is not None:
             settings = replace(settings, window_bytes=_window_bytes(graph, settings, what_if.window))
         program = self.program(what_if, place)
@@ -308,12 +308,6 @@ def _ring_shift(gpus: int, size_bytes: int) -> Int64:
     matrix = np.zeros((gpus, gpus), np.int64)
     matrix[np.arange(gpus), (np.arange(gpus) + 1) % gpus] = size_bytes
     return matrix
-
-
-def _as_flows(settings: pdes.Settings) -> pdes.Settings:
-    """Return settings with messages as flows."""
-    flow = pdes.fidelity.fidelity(pdes.fidelity.FLUID, collectives="steps")
-    return replace(settings, fidelity=replace(settings.fidelity, model=flow.model, own=flow.own))
 
 
 def _window_bytes(graph: Graph, settings: pdes.Settings, share: float) -> int:
