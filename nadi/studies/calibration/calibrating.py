@@ -12,6 +12,7 @@ from nadi.studies.calibration.constants import CONSTANTS, NAMES, WIRE, Factors, 
 from nadi.studies.calibration.fitting import Fitter, alike, borne
 from nadi.studies.calibration.model import SiteFabric, SiteModel
 from nadi.studies.calibration.rows import RowSet, SiteRow
+from nadi.terminal import size_text
 from nadi.topologies import names_cluster, parse_spec
 from nadi.topologies.machines import is_machine
 from nadi.workload.collectives.nccl.generations import AUTO, generation_of
@@ -212,8 +213,6 @@ def _decided_by(slopes: Float64, weights: Float64, active: list[int], number: in
     by_kind: dict[str, list[int]] = {}
     for row in chosen:
         by_kind.setdefault(row.kind, []).append(row.size_bytes)
-    from nadi.terminal import size_text
-
     spans = [
         f"{kind} {size_text(min(sizes))}" + (f" to {size_text(max(sizes))}" if min(sizes) < max(sizes) else "")
         for kind, sizes in by_kind.items()

@@ -206,8 +206,7 @@ def _check(simulator: Simulator, log: BenchmarkLog) -> None:
         raise ConfigError(f"{place}: no number of GPUs; expected lines '# Rank 0 ...' above the rows, or --gpus")
     if log.gpus == 1:
         raise ConfigError(f"{place}: 1 GPU, which communicates with nobody; expected 2 or more")
-    graph = simulator.fabric((), log.gpus, 1).graph
-    hosts = len(np.unique(graph.host[: graph.npus]))
+    hosts = simulator.hosts(log.gpus)
     if log.hosts is not None and log.hosts != hosts:
         found = f"{log.gpus} GPUs of {log.hosts} host{'s' * (log.hosts > 1)}"
         raise ConfigError(f"{place}: {found}; expected {hosts}, as the cluster has them")
@@ -240,8 +239,7 @@ def _latency_sd(simulator: Simulator, place: TimedCollective) -> float:
     """Return the standard deviation of ln(time) for latencies: of the share that a nearly empty buffer takes, too."""
     empty = place._replace(size_bytes=min(place.size_bytes, _EMPTY_BYTES))
     share = min(1.0, simulator.time_us(HEALTHY, empty) / simulator.time_us(HEALTHY, place))
-    graph = simulator.fabric((), place.gpus, 1).graph
-    return share * (LATENCY_SD if len(np.unique(graph.host[: graph.npus])) == 1 else FAR_LATENCY_SD)
+    return share * (LATENCY_SD if simulator.hosts(place.gpus) == 1 else FAR_LATENCY_SD)
 
 
 def _spread(rows: Sequence[TimedRow], logs: Sequence[BenchmarkLog]) -> list[int]:

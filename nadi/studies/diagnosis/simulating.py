@@ -175,10 +175,17 @@ class Simulator:
 
     def _felt(self, what_if: WhatIf, place: TimedCollective) -> WhatIf:
         """Return what of a change a measurement can show: within one host, nothing of the network."""
-        graph = self.fabric((), place.gpus, 1).graph
-        if len(np.unique(graph.host[: graph.npus])) > 1:
+        if self.hosts(place.gpus) > 1:
             return what_if
         return what_if._replace(settings=(), window=None, by_packets=False, seed=1)
+
+    def hosts(self, gpus: int) -> int:
+        """Return the number of hosts of some GPUs.
+
+        Args:
+            gpus: Number of GPUs.
+        """
+        return len(np.unique(self.fabric((), gpus, 1).graph.host))
 
     def variant(self, what_if: WhatIf, place: TimedCollective) -> str:
         """Return NCCL's algorithm, protocol and channels; "" for other algorithms.

@@ -12,6 +12,7 @@ from nadi.errors import ConfigError
 from nadi.inputs import parse_toml, plug_ins
 from nadi.inputs.arrays import Int64
 from nadi.inputs.limits import MAX_NPUS
+from nadi.insight.benchmark_logs import SEND_RECEIVE
 from nadi.insight.nccl_tests_command import NcclTestsCommand
 from nadi.simulation.closed_forms import program_of
 from nadi.simulation.resolving import Resolver, TimedFabric
@@ -26,7 +27,7 @@ from nadi.studies.expectation.link_loads import (
     of_shift,
 )
 from nadi.studies.expectation.rows import ALL_SIZES, KINDS, SIZES, ClusterQuestion, Expectation, ExpectedRow, counted
-from nadi.studies.expectation.timing import LATENCY, SEND_RECEIVE, CollectiveTime, HostGroup
+from nadi.studies.expectation.timing import LATENCY, CollectiveTime, HostGroup
 from nadi.topologies import clusters
 from nadi.validation import Question, collective_question, ratio_band
 from nadi.workload.collectives import choose

@@ -13,6 +13,7 @@ import numpy as np
 
 from nadi.inputs.arrays import Int64
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi.insight.benchmark_logs import SEND_RECEIVE
 from nadi.simulation.closed_forms import IsolatedCollectives, closed_form, payload_shape
 from nadi.simulation.resolving import TimedFabric
 from nadi.topologies import Graph
@@ -26,7 +27,6 @@ MAX_STEPS = 1 << 21  # number of steps of plans up to which plans are built: som
 _FEW_MEMBERS = 64  # number of members up to which no plan is coarse (workload.collectives)
 _LARGE_BYTES = 16 << 30  # size of a buffer for which NCCL uses all of its channels
 CHANNELS = re.compile(r"(?<![0-9])([0-9]++) channels")  # in a choice
-SEND_RECEIVE = "send-receive"
 LATENCY, LINKS = "latency", "links"  # parts of times of other algorithms than NCCL's
 
 
