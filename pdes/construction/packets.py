@@ -187,20 +187,6 @@ def put_on_links(lp: LogicalProcess, packets: Int64) -> None:
     wait_on_links(lp.address, packets.ctypes.data, len(packets))
 
 
-def put_back(lp: LogicalProcess, packets: Int64) -> None:
-    """Let packets of the one LP of a run, as of `sent_packets`, wait on their links.
-
-    Args:
-        lp: The logical process.
-        packets: int64[n, words], packets by link and time.
-    """
-    row = np.zeros(len(lp.part.links), np.int64)
-    row[lp.part.links] = np.arange(len(lp.part.links))
-    packets = packets.copy()
-    packets[:, LINK] = row[packets[:, LINK]]
-    put_on_links(lp, packets)
-
-
 @kernel
 def wait_on_links(world_address, packets_address, count):
     """Let packets wait on their links.

@@ -1,8 +1,8 @@
-"""The state of a logical process with packets under way, and how it moves forward in time by whole periods.
+"""The state of a run with packets under way, and how it moves forward in time by whole periods.
 
-Times are written relative to a moment between two windows, sequence numbers relative to the first packet of the queue
-pair that is not acknowledged. What NPUs do later, such as the end of a computation, stays at its time: it bounds how
-far the network moves (pdes/reuse/within_messages.py).
+The run is one process, of one or several logical processes. Times are written relative to a moment between two windows,
+sequence numbers relative to the first packet of the queue pair that is not acknowledged. What NPUs do later, such as
+the end of a computation, stays at its time: it bounds how far the network moves (pdes/reuse/within_messages.py).
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nadi.pdes.construction import packets as plain_packets
-from nadi.pdes.construction.layout import LogicalProcess
+from nadi.pdes.construction.layout import LogicalProcess, Simulation, offsets
 from nadi.pdes.core import Int64, packet, state as s
 from nadi.pdes.core.algorithms import FREE, NONE
 from nadi.pdes.core.jit import words_of
@@ -45,18 +45,56 @@ _IN_EACH = np.zeros(Counters.words, np.int64)
 _IN_EACH[: len(Counters.declared)] = [name not in {"windows", "events"} for name in Counters.declared]
 
 
-@dataclass(eq=False)
-class Instant:
-    """The state of a logical process between two windows."""
+class PairNumbers:
+    """Numbers of the sending queue pairs of all logical processes together, which each count their own from 0."""
 
-    moment_ps: int  # all before it has happened
+    def __init__(self, sim: Simulation) -> None:
+        """Number the queue pairs that are in use now in `sim`, a run of one process."""
+        self.first = offsets([int(lp.world.net.ctl.queue_pairs) for lp in sim.lps])  # of each LP, and behind the last
+        self._of_npu = self.first[sim.layout.owner[: sim.program.npus]]
+
+    def of_packets(self, word1: Int64, word2: Int64) -> Int64:
+        """Return the number of the queue pair of each packet, 0 for a pause frame, which has none.
+
+        Args:
+            word1: int64[n], words 1 of the packets (pdes/core/packet.py).
+            word2: int64[n], their words 2.
+        """
+        is_pause = packet.destination(word1) == packet.PAUSE_FRAME
+        # an acknowledgement goes to the sender of the data
+        is_ack = packet.flags(word1) & packet.FLAG_ACK != 0
+        sender = np.where(is_pause, 0, np.where(is_ack, packet.destination(word1), packet.source(word1)))
+        return np.where(is_pause, 0, self._of_npu[sender] + packet.sender_pair(word2))
+
+    def of_receivers(self, keys: Int64) -> Int64:
+        """Return the number of the queue pair that sends to each receiving one.
+
+        Args:
+            keys: int64[n], keys of receiving queue pairs (`packet.receiver_key`).
+        """
+        return self._of_npu[packet.pair_source(keys >> 24)] + (keys & packet.PSN_MASK)
+
+
+@dataclass(eq=False)
+class PartInstant:
+    """The state of a logical process between two windows, but for its packets on links."""
+
     same: list[Any]  # arrays that are equal in equal states
     lasting: list[Int64]  # times that either stay, or are later by as much as the moment
-    una: Int64  # of each queue pair: first packet that is not acknowledged
     counts: Int64
     links: Any  # rows of the outgoing links
     dropped: Int64
     buffers: ObservedBuffers
+
+
+@dataclass(eq=False)
+class Instant:
+    """The state of a run between two windows."""
+
+    moment_ps: int  # all before it has happened
+    una: Int64  # of each queue pair of all LPs: first packet that is not acknowledged
+    wires: Int64  # packets on links, by link and time, with times since the moment and sequence numbers since `una`
+    parts: list[PartInstant]
 
 
 def plain(rows: Any) -> Any:
@@ -70,10 +108,10 @@ def _columns(rows: Any, names: str) -> Any:
     return np.concatenate([each.reshape(len(rows), math.prod(each.shape[1:])).astype(np.int64) for each in columns], 1)
 
 
-def _with_numbers(word1: Int64, word2: Int64, added: Int64) -> Int64:
-    """Return words 2 of packets whose sequence numbers are further by `added`, by queue pair."""
+def _with_numbers(pairs: PairNumbers, word1: Int64, word2: Int64, added: Int64) -> Int64:
+    """Return words 2 of packets whose sequence numbers are further by `added`, by queue pair of all LPs."""
     is_pause = packet.destination(word1) == packet.PAUSE_FRAME
-    by = added[np.where(is_pause, 0, packet.sender_pair(word2))]
+    by = added[pairs.of_packets(word1, word2)]
     return np.where(is_pause, word2, (word2 & ~np.int64(packet.PSN_MASK)) | (word2 + by & packet.PSN_MASK))
 
 
@@ -128,12 +166,19 @@ def own_events(world: s.World) -> OwnEvents:
     return OwnEvents(place, owner, time_ps, slot, slot < ports, slot == ports + s.LANES)
 
 
-def take_off(lp: LogicalProcess) -> Int64:
-    """Take all packets of the one LP of a run from inboxes and links; return them as `sent_packets`, by link and time.
+def take_off(sim: Simulation) -> Int64:
+    """Take all packets from outboxes, inboxes and links; return them as `sent_packets`, by link and time.
 
     Args:
-        lp: The logical process, between two windows.
+        sim: A run of one process, between two windows.
     """
+    found = [each for lp in sim.lps for each in (plain_packets.sent_packets(lp), _taken_off(lp))]
+    packets = np.concatenate(found)
+    return packets[np.lexsort((packets[:, 0], np.take(packets, plain_packets.LINK, axis=1)))]
+
+
+def _taken_off(lp: LogicalProcess) -> Int64:
+    """Empty the outbox, inboxes and links of an LP; return the packets of inboxes and links as of `sent_packets`."""
     net: Any = lp.world.net
     packets = plain_packets.packets_on_wires(lp.world, lp.part, lp.part.crossing_words)
     heads = np.concatenate([net.inbox[0::2], net.wait_head]).astype(np.int64)
@@ -147,43 +192,73 @@ def take_off(lp: LogicalProcess) -> Int64:
     net.ctl.free_blocks = free + len(blocks)
     net.inbox[:] = net.wait_head[:] = net.wait_tail[:] = NONE
     net.waiting[:] = net.ctl.pending[:] = 0
-    net.ctl.soonest_ps = s.INF
-    return packets[np.lexsort((packets[:, 0], np.take(packets, plain_packets.LINK, axis=1)))]
+    net.ctl.soonest_ps = net.ctl.far_soonest_ps = s.INF
+    # neighbours read it in their next window
+    net.outbox[net.out_at[int(net.ctl.parity) : 2 * lp.part.lists : 2]] = 0
+    return packets
 
 
-def pending_event_ps(world: s.World) -> int:
+def set_down(sim: Simulation, packets: Int64) -> int:
+    """Let packets wait at the ends of their links; return the time in ps of the earliest event of the run.
+
+    Args:
+        sim: A run of one process, from which `take_off` has taken all packets.
+        packets: Packets as `take_off` returns them.
+    """
+    receiver = sim.layout.owner[sim.graph.link_dst[packets[:, plain_packets.LINK]]]
+    soonest_ps = s.INF
+    for lp in sim.lps:
+        links = np.concatenate([lp.part.links, *lp.part.links_in]).astype(np.int64)
+        row = np.zeros(sim.graph.links, np.int64)
+        row[links] = np.arange(len(links))
+        own = packets[receiver == lp.part.number]
+        own[:, plain_packets.LINK] = row[own[:, plain_packets.LINK]]
+        plain_packets.put_on_links(lp, own)
+        net = lp.world.net
+        soonest_ps = min(soonest_ps, int(net.ctl.soonest_ps), int(net.next_time.min(initial=s.INF)))
+    return soonest_ps
+
+
+def pending_event_ps(sim: Simulation) -> int:
     """Return the time in ps of the first event of an NPU that is not of its ports, INF without one.
 
     Args:
-        world: State of the LP (`World`).
+        sim: A run of one process.
     """
-    events = own_events(world)
-    return int(events.time_ps[~events.is_port & ~events.is_timer].min(initial=s.INF))
+    own = [own_events(lp.world) for lp in sim.lps]
+    return min(int(events.time_ps[~events.is_port & ~events.is_timer].min(initial=s.INF)) for events in own)
 
 
-def instant(lp: LogicalProcess, packets: Int64, moment_ps: int) -> Instant:
-    """Return the state of a logical process between two windows.
+def instant(sim: Simulation, packets: Int64, moment_ps: int) -> Instant:
+    """Return the state of a run between two windows.
 
     Args:
-        lp: The logical process.
-        packets: Packets on links, as `sent_packets`, by link and time.
+        sim: A run of one process, from which `take_off` has taken all packets.
+        packets: These packets.
         moment_ps: Time in ps before which all has happened, and nothing else.
     """
-    world = lp.world
-    net: Any = world.net
-    pairs = plain(world.qps.qp)[: int(net.ctl.queue_pairs)]
-    una = pairs["una"].copy()
+    pairs = PairNumbers(sim)
+    una = np.concatenate([lp.world.qps.qp.una[: int(lp.world.net.ctl.queue_pairs)] for lp in sim.lps])
     wires = packets.copy()
     wires[:, 0] -= moment_ps
-    wires[:, 2] = _with_numbers(wires[:, 1], wires[:, 2], -una)
-    same = [wires, *_queued(world, *_port_queues(world), moment_ps, una)]
+    wires[:, 2] = _with_numbers(pairs, wires[:, 1], wires[:, 2], -una)
+    parts = [_part(lp.world, pairs, una, own, moment_ps) for lp, own in zip(sim.lps, pairs.first, strict=False)]
+    return Instant(moment_ps, una, wires, parts)
+
+
+def _part(world: s.World, numbers: PairNumbers, una: Int64, first: int, moment_ps: int) -> PartInstant:
+    """Return the state of an LP at a moment; una: that of all queue pairs, of which the LP's begin at `first`."""
+    net: Any = world.net
+    pairs = plain(world.qps.qp)[: int(net.ctl.queue_pairs)]
+    own_una = una[first : first + len(pairs)]
+    same = _queued(world, numbers, *_port_queues(world), moment_ps, una)
     same += [_columns(plain(world.npus.port), _PORT_WORDS), _columns(plain(world.npus.npu), _NPU_WORDS)]
-    same += [_columns(pairs, _PAIR_WORDS), pairs["next_seq"] - una, pairs["sent_max"] - una]
-    awaits = (una < pairs["next_seq"]) & (pairs["deadline_ps"] < s.INF)
+    same += [_columns(pairs, _PAIR_WORDS), pairs["next_seq"] - own_una, pairs["sent_max"] - own_una]
+    awaits = (own_una < pairs["next_seq"]) & (pairs["deadline_ps"] < s.INF)
     same.append(np.where(awaits, pairs["deadline_ps"] - moment_ps, 0))
     receivers = plain(world.qps.rxqp)
     receivers = receivers[receivers["key"] != FREE]
-    same.append(receivers["expected"] - una[receivers["key"] & packet.PSN_MASK])
+    same.append(receivers["expected"] - una[numbers.of_receivers(receivers["key"])])
     same.append(_columns(receivers, _RECEIVER_WORDS))
     events = own_events(world)
     order = np.lexsort((events.slot, events.owner))
@@ -196,13 +271,11 @@ def instant(lp: LogicalProcess, packets: Int64, moment_ps: int) -> Instant:
     if net.hooks.shared_switches:
         gate = plain(net.gate)
         same += [_columns(gate, _GATE_WORDS), _columns(plain(net.pool), _POOL_WORDS)]
-        same += _queued(world, *_gate_queues(world), moment_ps, una, TIME_MASK)
+        same += _queued(world, numbers, *_gate_queues(world), moment_ps, una, TIME_MASK)
         lasting.append(np.where(gate["paused"][:, None] >> np.arange(8) & 1, gate["since_ps"], 0))
     same.append(np.array([net.ctl[name] for name in _SCALARS.split()] + [net.count.flows, net.count.trace_rows]))
-    return Instant(
-        moment_ps, same, lasting, una, words_of(net.count).copy(), net.tx.copy(), net.tx_dropped.copy(),
-        ObservedBuffers.of(world),
-    )  # fmt: skip
+    counts, links = words_of(net.count).copy(), net.tx.copy()
+    return PartInstant(same, lasting, counts, links, net.tx_dropped.copy(), ObservedBuffers.of(world))
 
 
 def _count_of(rows: Any) -> str:
@@ -215,72 +288,91 @@ def _time_of(rows: Any) -> str:
     return "last_draw_ps" if "draws" in rows.dtype.names else "last_tie_ps"
 
 
-def _queued(world: s.World, records: Int64, places: Int64, moment_ps: int, una: Int64, mask: int = -1) -> list[Int64]:
+def _queued(
+    world: s.World, pairs: PairNumbers, records: Int64, places: Int64, moment_ps: int, una: Int64, mask: int = -1
+) -> list[Int64]:
     """Return what records in queues are: their places, and words relative to a moment; mask: bits of their times."""
     words, _ = plain_packets.words_of_packets(world.net, records)
-    word2 = _with_numbers(words[:, 1], words[:, 2], -una)
+    word2 = _with_numbers(pairs, words[:, 1], words[:, 2], -una)
     return [places, words[:, 0] & ~mask, moment_ps - words[:, 0] & mask, words[:, 1], word2, words[:, 3]]
 
 
-def repetitions(world: s.World, earlier: Instant, now: Instant, pending_ps: int) -> int:
+def repetitions(sim: Simulation, earlier: Instant, now: Instant, pending_ps: int) -> int:
     """Return how often the stretch between two states follows again after the second one, 0 if they differ.
 
     Args:
-        world: State of the LP (`World`), now.
+        sim: A run of one process, now.
         earlier: The first state.
-        now: The second state, that of `world`.
+        now: The second state, that of `sim`.
         pending_ps: Time in ps of the first event that is not of the network.
     """
     length_ps = now.moment_ps - earlier.moment_ps
-    pairs = zip(earlier.same, now.same, strict=True)
-    if length_ps <= 0 or not all(np.array_equal(before, after) for before, after in pairs):
+    # a queue pair that was opened in between changes the run
+    if length_ps <= 0 or len(earlier.una) != len(now.una) or not np.array_equal(earlier.wires, now.wires):
         return 0
-    for before, after in zip(earlier.lasting, now.lasting, strict=True):
-        if not ((after == before) | (after - before == length_ps)).all():
-            return 0
-    # a port that has sent nothing is idle
-    stays = earlier.lasting[0] == now.lasting[0]
-    if (now.lasting[0][stays] > earlier.moment_ps).any():
+    if not all(_is_same(*each, earlier.moment_ps, length_ps) for each in zip(earlier.parts, now.parts, strict=True)):
         return 0
     sent = now.una - earlier.una
     moving = sent > 0
     if (sent < 0).any() or not moving.any():
         return 0
-    qp = plain(world.qps.qp)[: len(sent)]
-    if (qp["head_message"] != qp["current_message"])[moving].any():
+    qp = np.concatenate([plain(lp.world.qps.qp)[: int(lp.world.net.ctl.queue_pairs)] for lp in sim.lps])[moving]
+    if (qp["head_message"] != qp["current_message"]).any():
         return 0
     # the last packet of a message is not sent in these periods
-    periods = int(((qp["current_end"] - 1 - qp["next_seq"])[moving] // sent[moving]).min())
+    periods = int(((qp["current_end"] - 1 - qp["next_seq"]) // sent[moving]).min())
     return min(periods, (pending_ps - now.moment_ps) // length_ps)
 
 
-def go_forward(lp: LogicalProcess, packets: Int64, earlier: Instant, now: Instant, periods: int) -> None:
-    """Let a logical process be whole periods later, each as the stretch between two states that are equal.
+def _is_same(earlier: PartInstant, now: PartInstant, earlier_ps: int, length_ps: int) -> bool:
+    """Return whether the states of an LP at two moments are the same, of which the first is at `earlier_ps`."""
+    if not all(np.array_equal(before, after) for before, after in zip(earlier.same, now.same, strict=True)):
+        return False
+    for before, after in zip(earlier.lasting, now.lasting, strict=True):
+        if not ((after == before) | (after - before == length_ps)).all():
+            return False
+    # a port that has sent nothing is idle
+    stays = earlier.lasting[0] == now.lasting[0]
+    return not (now.lasting[0][stays] > earlier_ps).any()
+
+
+def go_forward(sim: Simulation, packets: Int64, earlier: Instant, now: Instant, periods: int) -> None:
+    """Let a run be whole periods later, each as the stretch between two states that are equal.
 
     Args:
-        lp: The logical process, in the second state.
-        packets: Packets on links, as of `instant`, which the function changes.
+        sim: A run of one process, in the second state.
+        packets: Packets on links, as of `take_off`, which the function changes.
         earlier: The first state.
         now: The second state.
         periods: Number of periods.
     """
-    world = lp.world
-    net: Any = world.net
+    pairs = PairNumbers(sim)
     length_ps = now.moment_ps - earlier.moment_ps
-    shift_ps, sent = periods * length_ps, periods * (now.una - earlier.una)
-    packets[:, 0] += shift_ps
-    packets[:, 2] = _with_numbers(packets[:, 1], packets[:, 2], sent)
-    _let_wait(net, _port_queues(world)[0], shift_ps, sent)
-    qp: Any = world.qps.qp[: len(sent)]
+    sent = periods * (now.una - earlier.una)
+    packets[:, 0] += periods * length_ps
+    packets[:, 2] = _with_numbers(pairs, packets[:, 1], packets[:, 2], sent)
+    for lp, first, before, after in zip(sim.lps, pairs.first, earlier.parts, now.parts, strict=False):
+        _let_part_go_forward(lp.world, pairs, sent, first, before, after, periods, length_ps)
+
+
+def _let_part_go_forward(
+    world: s.World, numbers: PairNumbers, sent: Int64, first: int, earlier: PartInstant, now: PartInstant,
+    periods: int, length_ps: int,
+) -> None:  # fmt: skip
+    """Let an LP be whole periods later; sent: packets of all queue pairs, of which the LP's begin at `first`."""
+    net: Any = world.net
+    shift_ps = periods * length_ps
+    _let_wait(net, numbers, _port_queues(world)[0], shift_ps, sent)
+    qp: Any = world.qps.qp[: int(net.ctl.queue_pairs)]
     qp.deadline_ps[(qp.una < qp.next_seq) & (qp.deadline_ps < s.INF)] += shift_ps
     for name in ("next_seq", "una", "sent_max"):
-        qp[name] += sent
+        qp[name] += sent[first : first + len(qp)]
     receivers: Any = world.qps.rxqp
     used = receivers.key != FREE
-    receivers.expected[used] += sent[receivers.key[used] & packet.PSN_MASK]
+    receivers.expected[used] += sent[numbers.of_receivers(receivers.key[used])]
     times = [net.tx.busy_ps, *(rows[_time_of(rows)] for rows in (net.counts, net.port_ties, net.mark_draws))]
     if net.hooks.shared_switches:
-        _let_wait(net, _gate_queues(world)[0], shift_ps, sent, TIME_MASK)
+        _let_wait(net, numbers, _gate_queues(world)[0], shift_ps, sent, TIME_MASK)
         times.append(net.gate.since_ps)
         noted: ObservedBuffers = earlier.buffers
         noted.repeat(world, periods, length_ps)
@@ -300,12 +392,12 @@ def go_forward(lp: LogicalProcess, packets: Int64, earlier: Instant, now: Instan
     net.ctl.begin_ps += shift_ps
 
 
-def _let_wait(net: Any, records: Int64, shift_ps: int, sent: Int64, mask: int = -1) -> None:
+def _let_wait(net: Any, pairs: PairNumbers, records: Int64, shift_ps: int, sent: Int64, mask: int = -1) -> None:
     """Let packets in queues have come later, with later sequence numbers; mask: bits of their times."""
     record = net.record
     times_ps = record.ready_ps[records]
     record.ready_ps[records] = (times_ps & ~mask) | (times_ps + shift_ps & mask)
-    record.w2[records] = _with_numbers(record.w1[records], record.w2[records], sent)
+    record.w2[records] = _with_numbers(pairs, record.w1[records], record.w2[records], sent)
 
 
 def _let_happen_later(world: s.World, shift_ps: int) -> None:

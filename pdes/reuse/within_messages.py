@@ -12,10 +12,10 @@ long as a part of the period while it is sought; no result depends on their leng
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from nadi.pdes.construction import packets as plain_packets
 from nadi.pdes.construction.layout import Simulation
 from nadi.pdes.core import Int64, packet, state as s
 from nadi.pdes.reuse import under_way
@@ -38,7 +38,7 @@ _OTHER_PARTS = (
 
 
 class WithinMessages:
-    """Finds and counts periods within long messages, in a run of one logical process."""
+    """Finds and counts periods within long messages, in a run of one process."""
 
     def __init__(self, sim: Simulation, team: Team, hops_of_look: int, count: Callable[[int, int], None]) -> None:
         """Look at a Simulation run by a team; count: takes the number of periods counted, and their packet-hops.
@@ -51,14 +51,16 @@ class WithinMessages:
         self._states = STATES  # states of a look
         self._seen = 0  # states in this look so far
         self._tries = 0  # looks that follow soon
-        self._own_cell_ps = 0  # length of cells while no period is sought
-        self._port = -1  # the port that is watched, -1 none
+        # lengths of cells and windows while no period is sought, None while one is
+        self._own_lengths: tuple[int, int] | None = None
+        self._port = -1  # the port that is watched, of those of all NPUs; -1 none
         self._sent: Int64 | None = None  # packets that ports had sent
         self._samples: list[tuple[int, int]] = []  # packets that it had sent, and when the last one had left
         self._period_ps = 0  # period that is tried, 0 none
         self._instants: list[under_way.Instant] = []
         if may_look(sim):
-            self._lp = sim.lps[0]
+            self._sim = sim
+            self._net: Any = sim.lps[0].world.net  # cells are equally long in all
             self._wait(LOOKS_APART // 4 * hops_of_look)
 
     def _gap_hops(self) -> int:
@@ -77,9 +79,9 @@ class WithinMessages:
 
     def end(self, hops: int = 0) -> None:
         """End a look, and let cells be as long as before; hops: packet-hops until the next one."""
-        if self._own_cell_ps:
-            self._set_cells(self._own_cell_ps)
-            self._own_cell_ps = 0
+        if self._own_lengths:
+            self._set_cells(*self._own_lengths)
+            self._own_lengths = None
         if self._team.state.look_hops < s.INF:
             self._wait(hops)
 
@@ -96,25 +98,31 @@ class WithinMessages:
 
     def _is_steady(self) -> bool:
         """Return whether all open messages have many packets left, and nothing else is under way on links."""
-        world = self._lp.world
-        pairs = under_way.plain(world.qps.qp)[: int(world.net.ctl.queue_pairs)]
-        is_open = pairs["una"] != pairs["end_seq"]
-        if not is_open.any() or int(world.net.ctl.fault_ps) < s.INF:
-            return False
-        ctl, const = world.net.ctl, world.net.const
-        if ctl.cell_ps != const.long_cell_ps or ctl.changes_cell:  # packets cross links of NVLink domains
-            return False
-        open_pairs = pairs[is_open]
-        left = open_pairs["current_end"] - open_pairs["next_seq"]
-        is_within = (open_pairs["current_message"] >= 0) & (open_pairs["head_message"] == open_pairs["current_message"])
-        hops = int(left.sum())  # a packet takes more hops than one
-        return bool(is_within.all()) and hops >= 2 * self._hops_of_look and int(left.min()) > FEWEST_PERIODS
+        packets = 0
+        for lp in self._sim.lps:
+            net = lp.world.net
+            if int(net.ctl.fault_ps) < s.INF:
+                return False
+            if net.ctl.cell_ps != net.const.long_cell_ps or net.ctl.changes_cell:  # packets cross NVLinks
+                return False
+            pairs = under_way.plain(lp.world.qps.qp)[: int(net.ctl.queue_pairs)]
+            pairs = pairs[pairs["una"] != pairs["end_seq"]]
+            left = pairs["current_end"] - pairs["next_seq"]
+            is_within = (pairs["current_message"] >= 0) & (pairs["head_message"] == pairs["current_message"])
+            if not is_within.all() or (left <= FEWEST_PERIODS).any():
+                return False
+            packets += int(left.sum())
+        # none if no message is open; a packet takes more hops than one
+        return packets >= max(1, 2 * self._hops_of_look)
+
+    def _ports(self) -> Any:
+        """Return the rows of the outgoing links of all NPUs."""
+        nets: list[Any] = [lp.world.net for lp in self._sim.lps]
+        return np.concatenate([under_way.plain(net.tx[: int(net.out_ptr[int(net.const.npus)])]) for net in nets])
 
     def _choose_port(self) -> None:
         """Choose the port of an NPU that has sent most packets since the last window."""
-        net = self._lp.world.net
-        ports = int(net.out_ptr[int(net.const.npus)])
-        sent = packet.packets_sent(net.tx.sent_packets[:ports])
+        sent = packet.packets_sent(self._ports()["sent_packets"])
         if self._sent is not None and (sent > self._sent).any():
             self._port = int((sent - self._sent).argmax())
         self._sent = sent
@@ -122,14 +130,15 @@ class WithinMessages:
 
     def _sample(self) -> None:
         """Watch the port for a period; seek one once there is a guess."""
-        tx = self._lp.world.net.tx[self._port]
-        self._samples.append((int(packet.packets_sent(int(tx.sent_packets))), int(tx.busy_ps)))
+        tx = self._ports()[self._port]
+        self._samples.append((int(packet.packets_sent(int(tx["sent_packets"]))), int(tx["busy_ps"])))
         guess_ps = guessed_period_ps(self._samples)
-        cells = guess_ps and cells_of(guess_ps, int(self._lp.world.net.ctl.cell_ps))
+        longest_ps = int(self._net.ctl.cell_ps)
+        cells = guess_ps and cells_of(guess_ps, longest_ps)
         if cells:
             self._period_ps, cell_ps = cells
-            self._own_cell_ps = int(self._lp.world.net.ctl.cell_ps)
-            self._set_cells(cell_ps)
+            self._own_lengths = longest_ps, int(self._team.state.window_ps)
+            self._set_cells(cell_ps, cell_ps)
         elif len(self._samples) >= SAMPLES:
             self._fail()
             return
@@ -146,11 +155,11 @@ class WithinMessages:
 
     def _seek(self) -> None:
         """Compare the state with earlier ones, if it is whole periods later, and go forward if one is equal."""
-        team, world = self._team, self._lp.world
-        cell_ps = int(world.net.const.long_cell_ps)
+        sim, team = self._sim, self._team
+        cell_ps = int(self._net.const.long_cell_ps)
         moment_ps = int(team.state.soonest_ps) // cell_ps * cell_ps
         first_ps = self._instants[0].moment_ps if self._instants else moment_ps
-        if int(world.net.ctl.cell_ps) != cell_ps:
+        if any(int(lp.world.net.ctl.cell_ps) != cell_ps for lp in sim.lps):
             self._fail()
             return
         self._go_on()
@@ -159,15 +168,15 @@ class WithinMessages:
         if not self._is_steady():
             self._fail()
             return
-        packets = under_way.take_off(self._lp)
-        now = under_way.instant(self._lp, packets, moment_ps)
-        pending_ps = under_way.pending_event_ps(world)
-        found = [(under_way.repetitions(world, each, now, pending_ps), each) for each in self._instants]
+        packets = under_way.take_off(sim)
+        now = under_way.instant(sim, packets, moment_ps)
+        pending_ps = under_way.pending_event_ps(sim)
+        found = [(under_way.repetitions(sim, each, now, pending_ps), each) for each in self._instants]
         periods, earlier = max(found, key=lambda each: each[0], default=(0, now))
         if periods >= FEWEST_PERIODS:
-            before = int(world.net.count.hops)
-            under_way.go_forward(self._lp, packets, earlier, now, periods)
-            self._count(periods, int(world.net.count.hops) - before)
+            before = self._hops()
+            under_way.go_forward(sim, packets, earlier, now, periods)
+            self._count(periods, self._hops() - before)
             self._tries = TRIES
         self._set_down(packets)
         if periods >= FEWEST_PERIODS:
@@ -180,33 +189,36 @@ class WithinMessages:
         if self._seen >= self._states:
             self._fail()
 
-    def _set_cells(self, cell_ps: int) -> None:
-        """Let cells and windows be cell_ps long from the next window on."""
-        lp, state = self._lp, self._team.state
-        const, ctl = lp.world.net.const, lp.world.net.ctl
-        packets = under_way.take_off(self._lp)
-        if ctl.cell_ps == const.long_cell_ps:
-            ctl.cell_ps = cell_ps
-        if const.cell_ps == const.long_cell_ps:
-            const.cell_ps = cell_ps
-        const.long_cell_ps = const.lookahead_ps = state.cell_ps = state.window_ps = cell_ps
+    def _hops(self) -> int:
+        """Return the packet-hops of all logical processes."""
+        return sum(int(lp.world.net.count.hops) for lp in self._sim.lps)
+
+    def _set_cells(self, cell_ps: int, window_ps: int) -> None:
+        """Let cells be cell_ps long from the next window on, and windows window_ps."""
+        packets = under_way.take_off(self._sim)
+        for lp in self._sim.lps:
+            const, ctl = lp.world.net.const, lp.world.net.ctl
+            if ctl.cell_ps == const.long_cell_ps:
+                ctl.cell_ps = cell_ps
+            if const.cell_ps == const.long_cell_ps:
+                const.cell_ps = cell_ps
+            const.long_cell_ps, const.lookahead_ps = cell_ps, window_ps
+        self._team.state.cell_ps, self._team.state.window_ps = cell_ps, window_ps
         self._set_down(packets)
 
     def _set_down(self, packets: Int64) -> None:
-        """Let packets wait on their links; set the LP's earliest event."""
-        plain_packets.put_back(self._lp, packets)
-        net, team = self._lp.world.net, self._team
-        soonest_ps = min(int(net.ctl.soonest_ps), int(net.next_time.min(initial=s.INF)))
-        team.workers.soonest_ps = team.state.soonest_ps = soonest_ps  # of the one worker
+        """Let packets wait on their links; set the earliest event of the run."""
+        soonest_ps = under_way.set_down(self._sim, packets)
+        self._team.workers.soonest_ps = self._team.state.soonest_ps = soonest_ps  # of all workers together
 
 
 def may_look(sim: Simulation) -> bool:
-    """Return whether a run has one logical process and none of the parts whose state is not looked at.
+    """Return whether a run has one process and none of the parts whose state is not looked at.
 
     Args:
         sim: The run.
     """
-    if sim.layout.lps > 1:
+    if len(sim.lps) < sim.layout.lps:
         return False
     net = sim.lps[0].world.net
     return (
@@ -214,8 +226,8 @@ def may_look(sim: Simulation) -> bool:
         and not net.const.extends_transport
         and not net.const.carries_send_time
         and not net.const.queues
-        and not (net.link_class.error > 0).any()
-        and not (net.link_class.special & s.CIRCUIT).any()
+        and not any((lp.world.net.link_class.error > 0).any() for lp in sim.lps)
+        and not any((lp.world.net.link_class.special & s.CIRCUIT).any() for lp in sim.lps)
     )
 
 

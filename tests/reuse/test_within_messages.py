@@ -170,11 +170,15 @@ def test_stopped_and_resumed(tmp_path, calls):
     assert set(differing(outcome(results), outcome(wanted))) <= IGNORED
 
 
-def test_several_lps_look_for_nothing():
-    graph, program = rings(g0123=8)
-    owner = np.arange(graph.nodes) % 2
-    found = both(graph, program, settings_with(), where={"owner": owner}, threads=2)
-    assert found.reuse["repeated_periods"] == 0
+@pytest.mark.parametrize("lps", [2, 3])
+@pytest.mark.parametrize("network", [{}, {"cut_through": True}, SHARED])
+def test_several_logical_processes(lps, network):
+    """Nodes are dealt out one by one, so that packets and acknowledgements of each pair cross between processes."""
+    graph, program = rings(g01234567=32)
+    owner = np.arange(graph.nodes) % lps
+    found = both(graph, program, settings_with(**network), where={"owner": owner}, threads=2)
+    alone = both(graph, program, settings_with(**network))
+    assert (found.reuse["repeated_periods"] > 100) == (alone.reuse["repeated_periods"] > 100)
 
 
 @st.composite
