@@ -3,9 +3,10 @@
 HPCC keeps the telemetry of the latest acknowledgement: by hop a time, and the bytes that the port had sent by then. It
 compares that with the next telemetry of the same links, so only two differences matter: the time since then, and the
 bytes that each link has sent since then. Telemetry does not name its links, so they are found along the paths of the
-queue pairs. Of one whose packets take several paths nothing is known.
+queue pairs, in all processes of the run. Of one whose packets take several paths nothing is known.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,32 +23,42 @@ BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
 
 
 class MeasuredLinks:
-    """Links of which queue pairs keep telemetry, in a run whose LPs are all in this process."""
+    """Links of which queue pairs keep telemetry. All processes of a run call each function together."""
 
-    def __init__(self, sim: Simulation) -> None:
-        """Begin without a queue pair; sim: the run."""
-        self._sim = sim
+    def __init__(self, sim: Simulation, number: int, of_all: Callable[[Any], list[Any]]) -> None:
+        """Begin without a queue pair.
+
+        Args:
+            sim: Part of the run in this process.
+            number: Number of this process.
+            of_all: Returns the value of each process for its argument (`Mailbox.of_all`).
+        """
+        self._sim, self._number, self._of_all = sim, number, of_all
         self._have_one_path = True  # all queue pairs so far
         self._control = sim.settings.congestion_control.state
         kept = [name for name, word in self._control.declared.items() if word.kind is WordKind.TELEMETRY]
         self._kept = kept[0] if kept else ""  # word of the control that has telemetry
         self._links = [np.zeros((0, MAX_TELEMETRY_HOPS), np.int64) for _ in sim.lps]  # by queue pair and hop, -1 none
-        self._owner = np.zeros(sim.graph.nodes, np.int64)  # place in sim.lps of the LP of each node
-        self._measures = np.zeros(sim.graph.nodes, bool)  # switches that write telemetry
+        self._owner = np.full(sim.graph.nodes, -1)  # place in sim.lps of the LP of each node, -1 in another process
+        measures = np.zeros(sim.graph.nodes, bool)
         for place, lp in enumerate(sim.lps):
             self._owner[lp.part.nodes] = place
-            self._measures[lp.part.nodes] = lp.world.net.pool.shared_bytes[: len(lp.part.nodes)] > 0
-        self._measures[: sim.graph.npus] = False
+            measures[lp.part.nodes] = lp.world.net.pool.shared_bytes[: len(lp.part.nodes)] > 0
+        measures[: sim.graph.npus] = False
+        # switches that write telemetry
+        self._measures = np.logical_or.reduce(of_all(measures)) if self._kept else measures
 
     def words_since(self, moment_ps: int) -> list[Int64] | None:
         """Return by LP what telemetry of queue pairs says, relative to the moment; None: some have several paths.
+
+        Either all processes get None, or none.
 
         Args:
             moment_ps: Time in ps at which no packet is under way.
         """
         found = []
-        for place, lp in enumerate(self._sim.lps):
-            self._follow(place, int(lp.world.net.ctl.queue_pairs) if self._kept else 0)
+        if self._kept:
+            self._follow()
         if not self._have_one_path:
             return None
         for place, missing_bytes in enumerate(self.missing_bytes()):
@@ -63,6 +74,8 @@ class MeasuredLinks:
         sent_bytes = np.zeros(self._sim.graph.links, np.int64)
         for lp in self._sim.lps if self._kept else ():
             sent_bytes[lp.part.links] = packet.bytes_sent(lp.world.net.tx.sent_bytes[: len(lp.part.links)])
+        if self._kept:
+            sent_bytes = np.sum(self._of_all(sent_bytes), axis=0)  # each process has those of its own links
         found = []
         for place in range(len(self._sim.lps)):
             _, amounts, _ = self._entries(place)
@@ -96,37 +109,53 @@ class MeasuredLinks:
             raise AssertionError("telemetry of another path than that of its queue pair: this is a defect")
         return words[:, 0::2], words[:, 1::2], known
 
-    def _follow(self, place: int, pairs: int) -> None:
-        """Find the links of an LP's queue pairs up to the number `pairs`."""
-        first = len(self._links[place])
-        if first == pairs or not self._have_one_path:
+    def _follow(self) -> None:
+        """Find the links of the queue pairs that were opened since the last time."""
+        opened = [
+            np.asarray(lp.world.qps.qp[len(links) : int(lp.world.net.ctl.queue_pairs)]).view(np.ndarray)
+            for lp, links in zip(self._sim.lps, self._links, strict=True)
+        ]
+        if not self._have_one_path or not sum(self._of_all(sum(map(len, opened)))):
             return
-        lp, graph = self._sim.lps[place], self._sim.graph
-        rows = np.asarray(lp.world.qps.qp[first:pairs]).view(np.ndarray)
-        found = np.full((pairs - first, MAX_TELEMETRY_HOPS), -1, np.int64)
-        hops = np.zeros(len(found), np.int64)
+        rows = np.concatenate(opened)
+        found = np.full((len(rows), MAX_TELEMETRY_HOPS), -1, np.int64)
+        hops = np.zeros(len(rows), np.int64)
+        first = [lp.part.links[own["port"]] for lp, own in zip(self._sim.lps, opened, strict=True)]
         under_way = np.flatnonzero(rows["controlled"])
-        link = lp.part.links[rows["port"][under_way]]
-        dst, word2 = packet.destination(rows["w1"]), np.ascontiguousarray(rows["w2"])
-        while len(under_way):
-            node = graph.link_dst[link].astype(np.int64)
+        link = np.concatenate(first)[under_way]
+        dst, word2 = packet.destination(rows["w1"]), rows["w2"]
+        while True:
+            node = self._sim.graph.link_dst[link].astype(np.int64)
             is_on = node != dst[under_way]
             under_way, node = under_way[is_on], node[is_on]
-            link = self._links_from(node, dst[under_way], word2[under_way])
-            self._have_one_path &= not (link == SEVERAL).any()
+            asked = self._of_all(np.stack([node, dst[under_way], word2[under_way]]))
+            if not sum(each.shape[1] for each in asked):
+                break
+            link = self._links_from(asked, len(node))
+            self._have_one_path = all(self._of_all(not (link == SEVERAL).any()))
             if not self._have_one_path:
                 return
             writes = self._measures[node] & (hops[under_way] < MAX_TELEMETRY_HOPS)
             found[under_way[writes], hops[under_way[writes]]] = link[writes]
             hops[under_way] += writes
-        self._links[place] = np.concatenate([self._links[place], found])
+        ends = np.cumsum([len(own) for own in opened])[:-1]
+        pairs = zip(self._links, np.split(found, ends), strict=True)
+        self._links = [np.concatenate([links, more]) for links, more in pairs]
 
-    def _links_from(self, node: Int64, dst: Int64, word2: Int64) -> Int64:
-        """Return the links of the fabric by which nodes of any LP send packets to NPUs."""
+    def _links_from(self, asked: list[Int64], own: int) -> Int64:
+        """Return the links of the fabric by which nodes send packets to NPUs, for what this process has asked.
+
+        asked: by process int64[3, n], what each asks: nodes, NPUs, and words 2 of packets; own: length of its own.
+        """
+        before = np.cumsum([0, *(each.shape[1] for each in asked)])
+        node, dst, word2 = np.concatenate(asked, axis=1)
         link = np.zeros(len(node), np.int64)
         for place, lp in enumerate(self._sim.lps):
-            own = np.flatnonzero(self._owner[node] == place)
-            local = np.zeros(len(own), np.int64)
-            links_towards(lp.address, lp.part.local[node[own]], dst[own], word2[own], local)
-            link[own] = np.where(local == SEVERAL, SEVERAL, lp.part.links[local])
-        return link
+            at = np.flatnonzero(self._owner[node] == place)
+            local = np.zeros(len(at), np.int64)
+            links_towards(lp.address, lp.part.local[node[at]], dst[at], word2[at], local)
+            link[at] = np.where(local == SEVERAL, SEVERAL, lp.part.links[local])
+        # each question is answered by one process, and 0 by the others
+        link = np.sum(self._of_all(link), axis=0)
+        number = self._number
+        return link[before[number] : before[number] + own]

@@ -48,8 +48,8 @@ def may_recur(sim: Simulation) -> bool:
     """Return whether `quiescent` finds all of the state of a run, of which `sim` is the part in this process."""
     # all processes have the same answer
     layout, settings = sim.layout, sim.settings
-    if len(sim.lps) < layout.lps and ("telemetry" in settings.congestion_control.signals or settings.fast_forward):
-        return False  # telemetry is of links in other processes, too
+    if len(sim.lps) < layout.lps and settings.fast_forward:
+        return False
     return layout.reuses and has_periods(sim.program, settings)
 
 
@@ -123,7 +123,7 @@ class Recurrence:
         drains = [int(lp.world.nvlink.domain.drain_ps.max()) for lp in sim.lps if lp.domains]
         self._forgotten_ps = max(2 * int(const.tie_pause_ps), *drains, 0)
         self._longest_window_ps = max(self._forgotten_ps, int(sim.graph.link_delay_ps.max()))
-        self._measured = MeasuredLinks(sim)
+        self._measured = MeasuredLinks(sim, mailbox.number, mailbox.of_all)
         cost_hops = HOPS_OF_MOMENT + HOPS_OF_NPU * program.npus
         self.within = WithinMessages(sim, self._team, cost_hops, self._count_within)
         self._watch()
@@ -243,12 +243,16 @@ class Recurrence:
 
     def _agreed(self, moment: Moment | None) -> Moment | None:
         """Return the moment with the key of all processes, or None if a message is open in any of them."""
+        if not all(self._of_all(moment is not None)):
+            return None
+        measured = self._measured.words_since(moment.earliest_ps) if moment else None
+        if moment is None or measured is None:
+            return None
+        moment.key += tuple(map(_hash, measured))
+        moment.shape += tuple(map(_hash, measured))
         if self._together.size == 1:
             return moment
-        keys = self._of_all(moment and blake2b(repr(moment.key).encode(), digest_size=16).digest())
-        if moment is None or None in keys:
-            return None
-        moment.key = tuple(keys)
+        moment.key = tuple(self._of_all(blake2b(repr(moment.key).encode(), digest_size=16).digest()))
         return moment
 
     def _look(self) -> Moment | None:
@@ -286,11 +290,6 @@ class Recurrence:
                 approximate += times
                 kept.append(lp.replay.records())  # so that their addresses stay theirs
             high.append(last)  # rows to compare next time
-        measured = self._measured.words_since(moment_ps)
-        if measured is None:
-            return None
-        key += map(_hash, measured)
-        shape += map(_hash, measured)
         lows = [low.copy() for low in self._low]
         return Moment(moment_ps, tuple(key), tuple(shape), np.concatenate(approximate), lows, high, kept)
 

@@ -88,6 +88,7 @@ CASES = {
     "scattered": lambda: Case(cases.pipeline(), replace(FLAT, tick_ps=1_000_000), LEAVES, scattered=True, teams="sent"),
     "a fault that ends": lambda: Case(cases.pipeline(), replace(SETTINGS, faults=ENDS)),
     "telemetry": lambda: Case(cases.pipeline(24), settings_with(**cases.HPCC)),
+    "telemetry, scattered": lambda: Case(cases.pipeline(24), settings_with(**cases.HPCC), scattered=True, threads=2),
 }
 
 

@@ -24,9 +24,10 @@ FEWEST = {
     "a slow GPU": 7,
     "scattered": 7,
     "a fault that ends": 0,
-    "telemetry": 0,
+    "telemetry": 15,
+    "telemetry, scattered": 15,
 }
-"""Periods of each case of tests/parallel/periods_on_ranks.py at least; telemetry is of links of other ranks."""
+"""Periods of each case of tests/parallel/periods_on_ranks.py at least."""
 
 
 @pytest.fixture(scope="module")
