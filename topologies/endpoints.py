@@ -125,6 +125,7 @@ def _with_endpoints(
     link_src = np.concatenate([_moved(graph.link_src, n, more), own.reshape(-1)]).astype(np.int32)
     link_dst = np.concatenate([_moved(graph.link_dst, n, more), own[:, ::-1].reshape(-1)]).astype(np.int32)
     order = None if graph.link_order is None else np.pad(graph.link_order, (0, len(link_src) - graph.links))
+    known = graph.known_rate_bps
     return replace(
         graph,
         npus=n + more,
@@ -135,6 +136,7 @@ def _with_endpoints(
         link_src=link_src,
         link_dst=link_dst,
         link_rate_bps=np.concatenate([graph.link_rate_bps, np.repeat(rate_bps, 2)]),
+        known_rate_bps=None if known is None else np.concatenate([known, np.repeat(rate_bps, 2)]),
         link_delay_ps=np.concatenate([graph.link_delay_ps, np.repeat(delay_ps, 2)]),
         host=np.concatenate([graph.host, host]).astype(np.int32),
         pod=_inserted(graph.pod, n, pod),
@@ -161,6 +163,7 @@ def with_cables(graph: Graph, cables: Int64) -> Graph:
     order = graph.link_order
     if order is not None:
         order = np.pad(order, (0, len(link_src) - graph.links), constant_values=RISING_PLACE)
+    known = graph.known_rate_bps
     extended = replace(
         graph,
         link_order=order,
@@ -168,6 +171,7 @@ def with_cables(graph: Graph, cables: Int64) -> Graph:
         link_src=link_src,
         link_dst=link_dst,
         link_rate_bps=np.concatenate([graph.link_rate_bps, np.repeat(rate_bps, 2)]),
+        known_rate_bps=None if known is None else np.concatenate([known, np.repeat(rate_bps, 2)]),
         link_delay_ps=np.concatenate([graph.link_delay_ps, np.repeat(delay_ps, 2)]),
         routing=build_table_routing(graph.npus, graph.nodes, link_src, link_dst, graph.group, order),
     )

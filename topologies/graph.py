@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
@@ -297,6 +297,7 @@ class Graph:
     link_order: Int8 | None = None  # int8[links], place in which paths take a link, as of its dimension; None = any
     warnings: tuple[str, ...] = ()  # sentences about what the file of the network has and a run does not use
     source_routes: SourceRoutes | None = None  # paths of pairs, for runs with `routing = "source"`
+    known_rate_bps: Int64 | None = None  # int64[links], rates that NPUs count on if others; None = these
 
     def node_name(self, node: int) -> str:
         """Return a name for messages and tables: "npu 3", "leaf 2".
@@ -315,6 +316,20 @@ class Graph:
         name = self.node_name(node)
         return name.rpartition(" ")[0] or name
 
+    def with_slow_links(self, rate_bps: Int64, delay_ps: Int64) -> "Graph":
+        """Return the network with links of other rates and delays, of which its NPUs do not know.
+
+        Args:
+            rate_bps: int64[links], rates.
+            delay_ps: int64[links], propagation delays.
+        """
+        return replace(self, link_rate_bps=rate_bps, link_delay_ps=delay_ps, known_rate_bps=self._known_rate_bps)
+
+    @property
+    def _known_rate_bps(self) -> Int64:
+        """The rates that NPUs count on, int64[links]."""
+        return self.link_rate_bps if self.known_rate_bps is None else self.known_rate_bps
+
     def out_links(self, node: int) -> Int32:
         """Return the links that leave a node, int32[degree], ascending."""
         pointer, link = self._out
@@ -331,7 +346,7 @@ class Graph:
         shares = np.ones(self.links, np.int32)
         links = np.flatnonzero(self.link_src < self.npus)
         nic = links[self.node_kind[self.link_dst[links]] != NVSWITCH]
-        rate_bps = self.link_rate_bps.copy()
+        rate_bps = self._known_rate_bps.copy()
         rate_bps[nic] = self._chain_rates_bps(nic)
         if len(np.unique(rate_bps[nic])) <= 1:
             return shares
@@ -347,7 +362,8 @@ class Graph:
                     parts = rates_bps // np.gcd.reduce(rates_bps)
                     total = int(parts.sum())
                     if total > _MAX_SHARES:
-                        parts = np.maximum(np.rint(parts / total * _MAX_SHARES), 1)
+                        parts = np.maximum(np.rint(parts / total * _MAX_SHARES), 1).astype(np.int64)
+                        parts //= np.gcd.reduce(parts)
                     shares[own[is_nvlink]] = max(round(parts.mean()), 1)
                     shares[nics] = parts
         return shares
@@ -355,7 +371,8 @@ class Graph:
     def _chain_rates_bps(self, links: npt.NDArray[np.integer]) -> Int64:
         """Return the slowest rate from each link, int[n], to a node with several others: past a NIC's chip."""
         pointer, out = self._out
-        rate_bps, link = self.link_rate_bps[links].copy(), links.astype(np.int64)
+        known_bps = self._known_rate_bps
+        rate_bps, link = known_bps[links].copy(), links.astype(np.int64)
         open_ends = np.arange(len(links))
         while len(open_ends):
             node = self.link_dst[link[open_ends]]
@@ -365,7 +382,7 @@ class Graph:
             node = self.link_dst[link[open_ends]]
             first, second = out[pointer[node]], out[pointer[node] + 1]
             link[open_ends] = np.where(first == link[open_ends] ^ 1, second, first)
-            rate_bps[open_ends] = np.minimum(rate_bps[open_ends], self.link_rate_bps[link[open_ends]])
+            rate_bps[open_ends] = np.minimum(rate_bps[open_ends], known_bps[link[open_ends]])
             open_ends = open_ends[link[open_ends] != links[open_ends]]
         return rate_bps
 

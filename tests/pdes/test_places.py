@@ -13,7 +13,7 @@ from nadi.pdes.network.balancing import balancing
 from nadi.pdes.nic.congestion import control
 from nadi.pdes.wire import CreditSwitch
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.isolated import IsolatedCollectives
+from nadi.simulation.closed_forms.isolated import IsolatedCollectives, with_flows
 from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build
 from nadi.topologies.graph import NVSWITCH, SWITCH
@@ -198,6 +198,25 @@ def test_shares_of_odd_rates_are_small():
     graph = planes(2, 429_496_729_601, 100 * GBPS)
     assert graph.port_shares.tolist()[::2] == [13, 13, 3, 3]
     assert simulate(graph, every_pair(2, 100), Settings(**BASE)).counters["data_packets"] == 2
+
+
+def test_nearly_equal_rates_have_one_share_each():
+    assert planes(2, 200 * GBPS, 190 * GBPS).port_shares.tolist()[::2] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("how", [Settings(**BASE), with_flows(Settings(**BASE))])
+def test_a_slow_plane_that_nobody_knows_of_lasts_as_long_as_its_rate_says(how):
+    """Each plane gets half of the messages, so an all-to-all ends with the slow one."""
+    graph, times_ps = planes(4, 200 * GBPS, 200 * GBPS, hosts=4), []
+    second = graph.link_dst == graph.nodes - 1
+    second |= graph.link_src == graph.nodes - 1
+    for share in (1, 0.95, 0.85, 0.5):
+        rate_bps = np.where(second, graph.link_rate_bps * share, graph.link_rate_bps).astype(np.int64)
+        slow = graph.with_slow_links(rate_bps, graph.link_delay_ps)
+        program = collective_program("all-to-all", 4, 64 << 20, "direct", graph)
+        times_ps.append(run(build_world(slow, program, how)).finish_time_ps)
+    ratios = np.array(times_ps) / times_ps[0]
+    assert ratios == pytest.approx([1, 1 / 0.95, 1 / 0.85, 2], rel=0.01)
 
 
 @pytest.mark.parametrize("rates", [(200, 200), (300, 100), (250, 150)])

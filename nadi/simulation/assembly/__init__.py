@@ -571,4 +571,4 @@ def with_slow_links(graph: Graph, faults: pdes.Faults) -> Graph:
         for side in (equal, equal ^ 1):
             rate_bps[side] = rate_bps[side].min()
             delay_ps[side] = delay_ps[side].max()
-    return replace(graph, link_rate_bps=rate_bps, link_delay_ps=delay_ps)
+    return graph.with_slow_links(rate_bps, delay_ps)

@@ -321,6 +321,7 @@ def _copy(
         link_dst=dst,
         link_rate_bps=graph.link_rate_bps[own],
         link_delay_ps=graph.link_delay_ps[own],
+        known_rate_bps=None if graph.known_rate_bps is None else graph.known_rate_bps[own],
         dims=(len(npus),),
         host=graph.host[npus],
         pod=graph.pod[nodes],

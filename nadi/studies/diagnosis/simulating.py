@@ -294,7 +294,7 @@ def slowed(graph: Graph, slow: Slow | None) -> Graph:
     rate_bps, delay_ps = graph.link_rate_bps.copy(), graph.link_delay_ps.copy()
     rate_bps[which] = np.maximum(1, np.round(rate_bps[which] * slow.factor)).astype(rate_bps.dtype)
     delay_ps[which] += slow.added_ps
-    return replace(graph, link_rate_bps=rate_bps, link_delay_ps=delay_ps)
+    return graph.with_slow_links(rate_bps, delay_ps)
 
 
 def sized(cluster: str, gpus: int) -> str:
