@@ -203,8 +203,11 @@ class WithinMessages:
             if const.cell_ps == const.long_cell_ps:
                 const.cell_ps = cell_ps
             const.long_cell_ps, const.lookahead_ps = cell_ps, window_ps
-        self._team.state.cell_ps, self._team.state.window_ps = cell_ps, window_ps
+        state = self._team.state
+        state.cell_ps, state.window_ps = cell_ps, window_ps
         self._set_down(packets)
+        # workers that stop for a checkpoint have read the begin of the next window, which must be that of a cell
+        self._team.workers.begin_ps = state.begin_ps = int(state.soonest_ps) // cell_ps * cell_ps
 
     def _set_down(self, packets: Int64) -> None:
         """Let packets wait on their links; set the earliest event of the run."""

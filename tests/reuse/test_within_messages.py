@@ -1,6 +1,9 @@
 """Runs that count periods within long messages: every result is what it is if each packet is simulated."""
 
+import contextlib
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -152,20 +155,34 @@ def test_a_link_that_is_slow(at_ps):
     both(graph, program, replace(settings_with(), faults=slow))
 
 
+def resumed(sim_of, folder, calls, threads=1):
+    """Results of a run that stops up to three times and continues, and the stops; sim_of: builds the run.
+
+    calls: looks for a stop between two stops.
+    """
+    results, stops = None, 0
+    while results is None:
+        checkpoints = checkpoints_of(folder, stops, calls if stops < 3 else 10**9)
+        try:
+            with often() if stops < 3 else contextlib.nullcontext():
+                results = run(sim_of(), checkpoints=checkpoints, threads=threads)
+        except StoppedError:
+            stops += 1
+    return results, stops
+
+
+def dealt(graph, program, chosen, lps):
+    """A run that counts periods, whose nodes are dealt out one by one to logical processes."""
+    return build_world(graph, program, replace(chosen, reuse=True), owner=np.arange(graph.nodes) % lps)
+
+
+@pytest.mark.parametrize("lps", [1, 3])
 @pytest.mark.parametrize("calls", [1, 4, 9])
-def test_stopped_and_resumed(tmp_path, calls):
+def test_stopped_and_resumed(tmp_path, calls, lps):
     """A cut may come while a period is sought, when cells have another length."""
     graph, program = rings(g012=8, g345=12)
     wanted = run(build_world(graph, program, settings_with()))
-    results, stops = None, 0
-    while results is None:
-        checkpoints = checkpoints_of(tmp_path, stops, calls if stops < 3 else 10**9)
-        try:
-            with often():
-                sim = build_world(graph, program, replace(settings_with(), reuse=True))
-                results = run(sim, checkpoints=checkpoints)
-        except StoppedError:
-            stops += 1
+    results, stops = resumed(lambda: dealt(graph, program, settings_with(), lps), tmp_path, calls, min(2, lps))
     assert stops > 0
     assert set(differing(outcome(results), outcome(wanted))) <= IGNORED
 
@@ -174,7 +191,7 @@ def test_stopped_and_resumed(tmp_path, calls):
 @pytest.mark.parametrize("network", [{}, {"cut_through": True}, SHARED])
 def test_several_logical_processes(lps, network):
     """Nodes are dealt out one by one, so that packets and acknowledgements of each pair cross between processes."""
-    graph, program = rings(g01234567=32)
+    graph, program = rings(g01234567=8)
     owner = np.arange(graph.nodes) % lps
     found = both(graph, program, settings_with(**network), where={"owner": owner}, threads=2)
     alone = both(graph, program, settings_with(**network))
@@ -213,11 +230,26 @@ NETWORKS = [
 
 
 @settings(max_examples=20, deadline=None)
-@given(mixes(), st.sampled_from(NETWORKS), st.sampled_from([0, 1_000_000]), st.sampled_from([200, 77]))
-def test_random_programs(mix, network, tick_ps, rate_gbps):
+@given(
+    mixes(),
+    st.sampled_from(NETWORKS),
+    st.sampled_from([0, 1_000_000]),
+    st.sampled_from([200, 77]),
+    st.integers(1, 3),
+    st.sampled_from([0, 0, 1, 5]),
+)
+def test_random_programs(mix, network, tick_ps, rate_gbps, lps, calls):
+    """Any number of logical processes; stopped after some looks and continued if `calls` is above 0."""
     traces, groups = mix
     spec = f"leaf-spine:npus=8,hosts_per_leaf=4,spines=2,rate={rate_gbps}Gbps"
-    both(*program_on(spec, traces, groups), replace(settings_with(**network), tick_ps=tick_ps))
+    graph, program = program_on(spec, traces, groups)
+    chosen = replace(settings_with(**network), tick_ps=tick_ps)
+    if calls:
+        with tempfile.TemporaryDirectory() as folder:
+            found, _ = resumed(lambda: dealt(graph, program, chosen, lps), Path(folder), calls, min(2, lps))
+    else:
+        found = run(dealt(graph, program, chosen, lps), threads=min(2, lps))
+    assert set(differing(outcome(found), outcome(run(build_world(graph, program, chosen))))) <= IGNORED
 
 
 def test_guesses_of_periods():
