@@ -15,9 +15,12 @@ from nadi.pdes.network.telemetry import samples_short
 # after a pause (`const.tie_pause_ps`), so that later choices follow from what happens then.
 
 
+TIES = 1024  # ties of a node or port after which the orders of ties are those of the first ones again
+
+
 @inline
 def count_tie(net, own, now_ps):
-    """Count a tie in the row of a node or of a port; return how many it has had since its last pause without any.
+    """Count a tie in the row of a node or of a port; return how many it has had since its last pause, modulo TIES.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
@@ -28,7 +31,8 @@ def count_tie(net, own, now_ps):
     if now_ps - own.last_tie_ps > net.const.tie_pause_ps:
         own.ties = 0
     own.last_tie_ps = now_ps
-    own.ties += 1
+    # a number that returns, as streams that tie again and again recur with it (pdes/reuse/within_messages.py)
+    own.ties = (own.ties + 1) & (TIES - 1)
     return own.ties
 
 
@@ -261,7 +265,7 @@ def came_over(net, inbox, index):
 
 @inline
 def draw_of(net, own, now_ps):
-    """Count a tie in the row of a node or port; return a 32-bit hash of how many it has had since its last pause.
+    """Count a tie in the row of a node or port; return a 32-bit hash of `count_tie`.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).

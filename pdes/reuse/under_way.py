@@ -19,6 +19,7 @@ from nadi.pdes.core.jit import words_of
 from nadi.pdes.core.rows.network import Port
 from nadi.pdes.core.rows.npu import Npu
 from nadi.pdes.core.rows.run import Counters
+from nadi.pdes.network.batch import TIES
 from nadi.pdes.network.port_queues import TIME_MASK
 from nadi.pdes.reuse.observed_buffers import ObservedBuffers
 
@@ -80,6 +81,7 @@ class PartInstant:
     """The state of a logical process between two windows, but for its packets on links."""
 
     same: list[Any]  # arrays that are equal in equal states
+    ties: Int64  # counts of ties of nodes and ports, modulo TIES, which are equal in equal states, too
     lasting: list[Int64]  # times that either stay, or are later by as much as the moment
     counts: Int64
     links: Any  # rows of the outgoing links
@@ -266,7 +268,8 @@ def _part(world: s.World, numbers: PairNumbers, una: Int64, first: int, moment_p
     times_ps = events.time_ps - events.is_port * moment_ps
     same += [events.owner[order], events.slot[order], times_ps[order], plain(world.npus.system).view(np.int64).copy()]
     counted = (net.counts, net.port_ties, net.mark_draws)
-    same += [_columns(plain(rows), _count_of(rows)) for rows in counted]
+    same.append(plain(net.mark_draws)["draws"].copy())
+    ties = np.concatenate([plain(net.counts)["ties"], plain(net.port_ties)["ties"]])
     lasting = [plain(net.tx)["busy_ps"].copy(), *(plain(rows)[_time_of(rows)].copy() for rows in counted)]
     if net.hooks.shared_switches:
         gate = plain(net.gate)
@@ -275,12 +278,7 @@ def _part(world: s.World, numbers: PairNumbers, una: Int64, first: int, moment_p
         lasting.append(np.where(gate["paused"][:, None] >> np.arange(8) & 1, gate["since_ps"], 0))
     same.append(np.array([net.ctl[name] for name in _SCALARS.split()] + [net.count.flows, net.count.trace_rows]))
     counts, links = words_of(net.count).copy(), net.tx.copy()
-    return PartInstant(same, lasting, counts, links, net.tx_dropped.copy(), ObservedBuffers.of(world))
-
-
-def _count_of(rows: Any) -> str:
-    """Return the name of the word that counts in rows of ties or draws."""
-    return "draws" if "draws" in rows.dtype.names else "ties"
+    return PartInstant(same, ties, lasting, counts, links, net.tx_dropped.copy(), ObservedBuffers.of(world))
 
 
 def _time_of(rows: Any) -> str:
@@ -297,8 +295,8 @@ def _queued(
     return [places, words[:, 0] & ~mask, moment_ps - words[:, 0] & mask, words[:, 1], word2, words[:, 3]]
 
 
-def repetitions(sim: Simulation, earlier: Instant, now: Instant, pending_ps: int) -> int:
-    """Return how often the stretch between two states follows again after the second one, 0 if they differ.
+def stretches_left(sim: Simulation, earlier: Instant, now: Instant, pending_ps: int) -> int:
+    """Return how many stretches like that between two states can follow before a message ends or an NPU acts.
 
     Args:
         sim: A run of one process, now.
@@ -306,12 +304,6 @@ def repetitions(sim: Simulation, earlier: Instant, now: Instant, pending_ps: int
         now: The second state, that of `sim`.
         pending_ps: Time in ps of the first event that is not of the network.
     """
-    length_ps = now.moment_ps - earlier.moment_ps
-    # a queue pair that was opened in between changes the run
-    if length_ps <= 0 or len(earlier.una) != len(now.una) or not np.array_equal(earlier.wires, now.wires):
-        return 0
-    if not all(_is_same(*each, earlier.moment_ps, length_ps) for each in zip(earlier.parts, now.parts, strict=True)):
-        return 0
     sent = now.una - earlier.una
     moving = sent > 0
     if (sent < 0).any() or not moving.any():
@@ -319,13 +311,33 @@ def repetitions(sim: Simulation, earlier: Instant, now: Instant, pending_ps: int
     qp = np.concatenate([plain(lp.world.qps.qp)[: int(lp.world.net.ctl.queue_pairs)] for lp in sim.lps])[moving]
     if (qp["head_message"] != qp["current_message"]).any():
         return 0
-    # the last packet of a message is not sent in these periods
-    periods = int(((qp["current_end"] - 1 - qp["next_seq"]) // sent[moving]).min())
-    return min(periods, (pending_ps - now.moment_ps) // length_ps)
+    # the last packet of a message is not sent in these stretches
+    stretches = int(((qp["current_end"] - 1 - qp["next_seq"]) // sent[moving]).min())
+    return min(stretches, (pending_ps - now.moment_ps) // (now.moment_ps - earlier.moment_ps))
+
+
+def stretches_to_return(earlier: Instant, now: Instant) -> int:
+    """Return after how many stretches like that between two states the first one returns; 0 if it is not known.
+
+    1 if both are equal. If they differ in counts of ties alone, these have their values again after so many stretches,
+    and the state has probably returned, unless the orders of ties have changed it.
+
+    Args:
+        earlier: The first state.
+        now: The second state.
+    """
+    length_ps = now.moment_ps - earlier.moment_ps
+    # a queue pair that was opened in between changes the run
+    if length_ps <= 0 or len(earlier.una) != len(now.una) or not np.array_equal(earlier.wires, now.wires):
+        return 0
+    if not all(_is_same(*each, earlier.moment_ps, length_ps) for each in zip(earlier.parts, now.parts, strict=True)):
+        return 0
+    counted = [after.ties - before.ties for before, after in zip(earlier.parts, now.parts, strict=True)]
+    return TIES // math.gcd(TIES, int(np.gcd.reduce(np.concatenate(counted))))
 
 
 def _is_same(earlier: PartInstant, now: PartInstant, earlier_ps: int, length_ps: int) -> bool:
-    """Return whether the states of an LP at two moments are the same, of which the first is at `earlier_ps`."""
+    """Return whether the states of an LP at two moments, the first at `earlier_ps`, are the same but for ties."""
     if not all(np.array_equal(before, after) for before, after in zip(earlier.same, now.same, strict=True)):
         return False
     for before, after in zip(earlier.lasting, now.lasting, strict=True):

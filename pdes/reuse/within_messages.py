@@ -25,6 +25,7 @@ FEWEST_PERIODS = 2  # periods below which going forward is not worth it
 SAMPLES = 48  # windows in which a port is watched, to guess a period
 ALIKE = 3  # stretches of equally many packets that last equally long: then their length is guessed to be a period
 STATES, MOST_STATES = 8, 128  # states of the first look, and of any: each that fails doubles those of the next
+STATES_WITH_TIES = 3  # states that are looked at once they differ in counts of ties alone
 KEPT = 3  # latest states that are kept, beside the first
 MOST_PARTS, MOST_MULTIPLES = 16, 32  # cells of a period, and periods that are whole cells together
 LOOKS_APART = 512  # looks at a state from one look for a period to the next, if nothing recurs: 1 % of the time
@@ -171,7 +172,17 @@ class WithinMessages:
         packets = under_way.take_off(sim)
         now = under_way.instant(sim, packets, moment_ps)
         pending_ps = under_way.pending_event_ps(sim)
-        found = [(under_way.repetitions(sim, each, now, pending_ps), each) for each in self._instants]
+        # in the order of `_instants`, of which the first is the earliest
+        returns = [under_way.stretches_to_return(each, now) for each in self._instants]
+        left = [
+            under_way.stretches_left(sim, each, now, pending_ps) // stretches if stretches else 0
+            for each, stretches in zip(self._instants, returns, strict=True)
+        ]
+        found = [
+            (count, each)
+            for count, each, stretches in zip(left, self._instants, returns, strict=True)
+            if stretches == 1
+        ]
         periods, earlier = max(found, key=lambda each: each[0], default=(0, now))
         if periods >= FEWEST_PERIODS:
             before = self._hops()
@@ -182,12 +193,28 @@ class WithinMessages:
         if periods >= FEWEST_PERIODS:
             self.end(self._hops_of_look)
             return
+        if self._awaits_ties(now, returns, left):
+            return
         # a state recurs after as many others as a period has: of these, each power of two is kept (Brent, 1980)
         if self._seen & (self._seen - 1) == 0:
             self._instants = [*self._instants[:1], *self._instants[1:][-KEPT:], now]
         self._seen += 1
         if self._seen >= self._states:
             self._fail()
+
+    def _awaits_ties(self, now: under_way.Instant, returns: list[int], left: list[int]) -> bool:
+        """If a state differs from an earlier one in counts of ties alone, seek only where these return.
+
+        returns, left: for each of `_instants`, after how many stretches to `now` it returns, and how often it can.
+        """
+        # the latest first, as the shortest stretch
+        for earlier, stretches, times in reversed(list(zip(self._instants, returns, left, strict=True))):
+            if stretches > 1 and times > FEWEST_PERIODS:
+                self._period_ps = stretches * (now.moment_ps - earlier.moment_ps)
+                self._instants = [now]
+                self._seen = self._states - STATES_WITH_TIES
+                return True
+        return False
 
     def _hops(self) -> int:
         """Return the packet-hops of all logical processes."""

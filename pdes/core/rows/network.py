@@ -151,7 +151,7 @@ class PortTies(Row, words=2):
     """Ties at an output port of a switch: packets for it that arrive at one time."""
 
     last_tie_ps = word("time", "time of the last tie")
-    ties = word("count", "ties since the last pause without any (Constants.tie_pause_ps)")
+    ties = word("count", "ties since the last pause without any (Constants.tie_pause_ps), modulo TIES")
 
 
 class MarkDraws(Row, words=2):
@@ -175,7 +175,7 @@ class NodeCounts(Row, words=8):
 
     # counts, not times, are hashed: a run that begins later, or an equal node elsewhere, then chooses alike (exact
     # reuse)
-    ties = word("count", "ties since the last pause without any (Constants.tie_pause_ps)")
+    ties = word("count", "ties since the last pause without any (Constants.tie_pause_ps), modulo TIES")
     last_tie_ps = word("time", "time of the last tie")
     choices = word("count", "choices of a link by load balancing since the last pause without any")
     last_choice_ps = word("time", "time of the last of them")
