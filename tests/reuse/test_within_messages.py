@@ -208,6 +208,7 @@ NETWORKS = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(mixes(), st.sampled_from(NETWORKS), st.sampled_from([0, 1_000_000]), st.sampled_from([200, 77]))
 def test_random_programs(mix, network, tick_ps, rate_gbps):
