@@ -390,7 +390,10 @@ class TableRouting(Routing):
 
 def _from_npu(graph: Graph, routing: TableRouting, npu: int, dst: int) -> list[int]:
     """Return the links on which NPU `npu` may send a packet to NPU `dst`, ascending; see `next_links`."""
-    hops = {int(link): _hops_to(routing, int(graph.link_dst[link]), dst) for link in graph.out_links(npu)}
+    links_out = graph.out_links(npu)
+    neighbours = graph.link_dst[links_out].tolist()
+    to_switch = {switch: _hops_to(routing, switch, dst) for switch in set(neighbours)}  # parallel links count once
+    hops = {link: to_switch[switch] for link, switch in zip(links_out.tolist(), neighbours, strict=True)}
     nearest = min(hops.values())
     links = [link for link, distance in hops.items() if distance == nearest]
     inside = [link for link in links if graph.node_kind[graph.link_dst[link]] == NVSWITCH] if nearest == 0 else []
@@ -399,22 +402,24 @@ def _from_npu(graph: Graph, routing: TableRouting, npu: int, dst: int) -> list[i
 
 def _hops_to(routing: TableRouting, switch: int, dst: int) -> int:
     """Return the number of links from a switch to the nearest home of dst."""
-    row = routing.row[switch]
-    return min((int(routing.hops[row, home]) for home in routing.home[dst] if home >= 0), default=UNREACHABLE)
+    hops = routing.hops[routing.row[switch]]
+    # lists and `item`, since arrays of a few numbers are slow to walk
+    return min((hops.item(home) for home in routing.home[dst].tolist() if home >= 0), default=UNREACHABLE)
 
 
 def _from_switch(routing: TableRouting, switch: int, dst: int) -> list[int]:
     """Return the links on which a switch may send a packet to NPU `dst`, ascending; see `next_links`."""
     row, nearest = routing.row[switch], _hops_to(routing, switch, dst)
     links: set[int] = set()
-    for home, attach_set in zip(routing.home[dst], routing.attach_set[dst], strict=True):
+    for home, attach_set in zip(routing.home[dst].tolist(), routing.attach_set[dst].tolist(), strict=True):
         if home >= 0 and routing.hops[row, home] == nearest:
             links.update(_links_of(routing, attach_set if nearest == 0 else routing.next_set[row, home]))
     return sorted(links)
 
 
 def _links_of(routing: TableRouting, port_set: int) -> list[int]:
-    return [int(link) for link in routing.set_link[routing.set_ptr[port_set] : routing.set_ptr[port_set + 1]]]
+    links: list[int] = routing.set_link[routing.set_ptr[port_set] : routing.set_ptr[port_set + 1]].tolist()
+    return links
 
 
 def _only(is_possible: npt.NDArray[np.bool_]) -> Int64:

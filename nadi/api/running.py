@@ -200,11 +200,13 @@ def time_collective(
     ranks = own.ranks
     with together(ranks):
         config = collective_config(request.topology, request.overrides, request.sections)
+        # a wrong file is refused before minutes are spent on a large fabric
+        case, source = collectives.demand(request.kind, request.matrix, request.skew, request.seed)
         idle = Resolver(config, force=force).idle_fabric(request.seed)
         graph, settings, simulates = idle.graph, idle.settings, idle.simulates
-        case, source = collectives.demand(
-            request.kind, request.matrix, request.skew, graph.npus, request.seed, idle.collectives
-        )
+        case = case._replace(settings=idle.collectives)
+        if request.matrix and case.matrix:
+            case.matrix(0, graph.npus)  # refuses a file for another number of members
         # a matrix has sizes of its own
         steps_bytes = [0] if request.matrix else collectives.sizes_of(request.kind, request.sizes)
         check = checker(graph, settings, ranks.size * own.workers, force=force) if simulates else lambda _: None

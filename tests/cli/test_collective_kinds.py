@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 
 from nadi import et
 from nadi.configuration.run_file import load_config
+from nadi.simulation.resolving import Resolver
 from nadi.studies.collectives import measuring
 from nadi.studies.collectives.measuring import MIN_MEASURED_WORK, MeasuredRow, Pace, calibration_sizes
 from nadi.studies.collectives.options import parse_skew
@@ -51,6 +52,17 @@ def test_the_fullest_member_sets_the_pace(collective, matrix_file):
     assert row["bound_ps"] == in_ps - 6 * ACK * PS_PER_BYTE - 71 / 2 + DELAY_PS
     assert row["bound_ps"] < row["time_ps"] < in_ps + 2 * DELAY_PS + 6 * (MTU + HEADER + ACK) * PS_PER_BYTE
     assert row["ratio"] == pytest.approx(1, rel=1e-2)
+
+
+def test_a_wrong_file_is_refused_before_the_fabric_is_built(nadi, tmp_path, monkeypatch):
+    def build(*_arguments, **_named):
+        raise AssertionError("a fabric for a wrong file")
+
+    monkeypatch.setattr(Resolver, "idle_fabric", build)
+    path = tmp_path / "bytes.csv"
+    path.write_text("1,x\n2,3\n")
+    outcome = nadi.refuse("collective", "all-to-all-v", "-t", SWITCH, "-q", "--matrix", path)
+    assert f"--matrix {path}: " in outcome.err
 
 
 def test_numpys_files_are_the_same(collective, matrix_file, tmp_path):

@@ -234,6 +234,7 @@ NETWORKS = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     mixes(),

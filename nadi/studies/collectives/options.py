@@ -16,7 +16,6 @@ from nadi.inputs.arrays import Int64
 from nadi.inputs.limits import MAX_BYTES
 from nadi.inputs.units import parse_bytes_within
 from nadi.studies.collectives.measuring import CollectiveCase
-from nadi.workload import CollectiveSettings
 from nadi.workload.collectives import UNEVEN
 
 MAX_SIZES = 1000  # maximum number of sizes in one range of --sizes
@@ -83,44 +82,45 @@ def _factor(part_of_sizes: str, step: str) -> int:
     return int(step[1:])
 
 
-def demand(
-    kind: str,
-    matrix: Path | None,
-    skew: str,
-    num_members: int,
-    seed: int,
-    settings: CollectiveSettings = CollectiveSettings(),
-) -> tuple[CollectiveCase, str]:
+def demand(kind: str, matrix: Path | None, skew: str, seed: int) -> tuple[CollectiveCase, str]:
     """Return the collective that `nadi collective` runs, and the source of its matrix; "" without a matrix.
 
     `matrix` and `skew` are options of the command line; an all-to-all-v takes one of them; `seed` orders the members.
+    The file is read here, before a fabric is built for it; `CollectiveCase.matrix` refuses another number of members.
 
     Args:
         kind: The kind of the collective.
         matrix: The file of a matrix of bytes; None without one.
         skew: The value of --skew; "" without one.
         seed: The number that the random choices depend on.
-        num_members: The number of members of the collective.
-        settings: Settings of collectives, such as algorithms by kind.
     """
     if kind != UNEVEN:
         if matrix or skew:
             raise ConfigError(f"--{'matrix' if matrix else 'skew'}: found with {kind}; expected with {UNEVEN} only")
-        return CollectiveCase(kind, None, settings), ""
+        return CollectiveCase(kind), ""
     if bool(matrix) == bool(skew):
         raise ConfigError(f"{UNEVEN}: found {'both' if matrix else 'neither'} of --matrix and --skew; expected one")
     if matrix is None:
-        return CollectiveCase(kind, parse_skew(skew, seed), settings), skew
-    bytes_between = read_matrix(matrix, num_members)
-    return CollectiveCase(kind, lambda _, __: bytes_between, settings), str(matrix)
+        return CollectiveCase(kind, parse_skew(skew, seed)), skew
+    bytes_between = read_matrix(matrix)
+
+    def of_members(_size_bytes: int, num_members: int) -> Int64:
+        """Return the matrix if it has a row and a column for each member; raise ConfigError otherwise."""
+        if bytes_between.shape != (num_members, num_members):
+            shape = " x ".join(map(str, bytes_between.shape)) or "one number"
+            raise ConfigError(
+                f"--matrix {matrix}: found {shape}; expected {num_members} x {num_members}, a row for each sender"
+            )
+        return bytes_between
+
+    return CollectiveCase(kind, of_members), str(matrix)
 
 
-def read_matrix(path: Path, num_members: int) -> Int64:
-    """Return int64[num_members, num_members], bytes from member (row) to member, of a .npy or CSV file.
+def read_matrix(path: Path) -> Int64:
+    """Return the array of a .npy or CSV file, bytes from member (row) to member, whatever its shape.
 
     Args:
         path: The .npy or CSV file.
-        num_members: The number of rows and columns that the matrix must have.
     """
     try:
         matrix = _of_npy(path) if path.suffix == ".npy" else _of_csv(path)
@@ -132,15 +132,11 @@ def read_matrix(path: Path, num_members: int) -> Int64:
             expected = "rows of whole numbers, or NumPy's .npy"
             raise ConfigError(f"--matrix {inputs.complaint(path, kind, expected)}") from None
         raise ConfigError(f"--matrix {path}: {error}; expected rows of whole numbers, or NumPy's .npy") from error
-    if matrix.shape != (num_members, num_members):
-        shape = " x ".join(map(str, matrix.shape)) or "one number"
-        raise ConfigError(
-            f"--matrix {path}: found {shape}; expected {num_members} x {num_members}, a row for each sender"
-        )
     if not np.issubdtype(matrix.dtype, np.integer):
         raise ConfigError(f"--matrix {path}: found {matrix.dtype}; expected whole numbers of bytes")
     # the sum of a row must fit into 64 bits, too
-    if matrix.min() < 0 or int(matrix.max()) > np.iinfo(np.int64).max // num_members:
+    columns = matrix.shape[-1] if matrix.ndim else 1
+    if matrix.size and (matrix.min() < 0 or int(matrix.max()) > np.iinfo(np.int64).max // columns):
         wrong = matrix.min() if matrix.min() < 0 else matrix.max()
         raise ConfigError(f"--matrix {path}: found {wrong} B; expected 0 or more, and a row sum below 2^63")
     return matrix.astype(np.int64)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -93,25 +94,39 @@ def ring_closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: Nc
     message_bytes = size_bytes / (decision.channels * decision.pieces * decision.slices * (1 if is_chain else n))
     # the data of a channel that is limited over a NIC moves at a share of the line rate, whatever headers are added
     moved = shape._replace(outside_bps=shape.lines_bps[1])
-    hops_of_channels = []  # (sender, whether the receiver is in another host) of each hop
-    for channel in range(decision.channels):
+    mean_wait_ps = _mean_wait_ps(shape, decision)
+
+    def hop_of(far: bool, load: int) -> _Hop:
+        """Return a hop to another host (`far`) or in a host, over a link that `load` channels use."""
+        wait_ps = decision.wait_ps(shape, far=far) if is_chain else mean_wait_ps
+        link_ps = decision.link_ps(shape, message_bytes, between_hosts=far)
+        limited_ps = decision.link_ps(moved, message_bytes, between_hosts=far) * decision.shares
+        path_ps = shape.outside_ps if far else shape.inside_ps
+        return _Hop(wait_ps, wait_ps + path_ps + limited_ps, load * link_ps, limited_ps)
+
+    channels = _hops_of_channels(kind if is_chain else "", shape, decision.channels)
+    hops = {pair: hop_of(*pair) for pair in frozenset().union(*channels)}
+    steps = decision.pieces * decision.slices * ring_steps(kind, n)
+    slowest = 0.0
+    for pairs in channels:
+        own = [hops[pair] for pair in pairs]
+        slowest = max(slowest, _chain_ps(own, decision.pieces) if is_chain else _round_ps(own, steps))
+    return decision.launch_ps + slowest
+
+
+@lru_cache(maxsize=64)  # a calibration and a search of plans ask for the same groups thousands of times
+def _hops_of_channels(kind: str, shape: GroupShape, channels: int) -> frozenset[tuple[tuple[bool, int], ...]]:
+    """Return the different sequences of hops that channels of a ring, or of a chain of a kind, have.
+
+    A hop is whether the receiver is in another host, and how many channels leave the sender over the same link.
+    """
+    hops_of_channels = []
+    for channel in range(channels):
         order = ring(shape, channel)
-        chain = _chain(kind, order) if is_chain else (*order, order[0])
+        chain = _chain(kind, order) if kind else (*order, order[0])
         hops_of_channels.append([(sender, shape.host[sender] != shape.host[to]) for sender, to in pairwise(chain)])
     load = Counter(hop for hops in hops_of_channels for hop in hops)
-    mean_wait_ps = _mean_wait_ps(shape, decision)
-    slowest = 0.0
-    for senders in hops_of_channels:
-        hops = []
-        for sender, far in senders:
-            wait_ps = decision.wait_ps(shape, far=far) if is_chain else mean_wait_ps
-            link_ps = decision.link_ps(shape, message_bytes, between_hosts=far)
-            limited_ps = decision.link_ps(moved, message_bytes, between_hosts=far) * decision.shares
-            path_ps = shape.outside_ps if far else shape.inside_ps
-            hops.append(_Hop(wait_ps, wait_ps + path_ps + limited_ps, load[sender, far] * link_ps, limited_ps))
-        steps = decision.pieces * decision.slices * ring_steps(kind, n)
-        slowest = max(slowest, _chain_ps(hops, decision.pieces) if is_chain else _round_ps(hops, steps))
-    return decision.launch_ps + slowest
+    return frozenset(tuple((far, load[sender, far]) for sender, far in hops) for hops in hops_of_channels)
 
 
 class _Hop(NamedTuple):

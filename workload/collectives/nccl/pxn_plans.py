@@ -126,6 +126,25 @@ class _Job(NamedTuple):
     routes: _Routes  # relays of all hosts
     copies_own: bool  # whether members copy their block for themselves, which all-to-alls of equal blocks do not
     launch_ps: int  # time from when the collective is ready until the kernel's first sends
+    # transports by the arguments of `transport`: all pairs of members ask for few different ones
+    transports: dict[tuple[int, bool, bool], MessageTransport]
+
+    def transport(self, count: int, *, between_hosts: bool, to_relay: bool) -> MessageTransport:
+        """Return the transport of a block.
+
+        Args:
+            count: The number of chunks of the block.
+            between_hosts: Whether its sender and receiver are in different hosts.
+            to_relay: Whether it goes over NVLink to a relay, by the protocol that goes on between hosts.
+        """
+        key = count, between_hosts, to_relay
+        if key not in self.transports:
+            size_bytes = count * self.blocks.chunk_bytes
+            found = self.group.message(size_bytes, between_hosts=between_hosts)
+            if to_relay:
+                found = self.group._replace(proto=found.protocol).message(size_bytes, between_hosts=False)
+            self.transports[key] = found
+        return self.transports[key]
 
     def lane(self, transport: MessageTransport, *, between_hosts: bool, is_paced: bool) -> Lane:
         """Return a lane for sends by a transport.
@@ -257,7 +276,7 @@ def _each_its_own(group: SendGroup, blocks: Blocks, *, copies_own: bool) -> Plan
     if ends and regions * blocks.chunks >= _MAX_CHUNK:  # blocks have no common divisor of any size: no room for relays
         return _each_its_own(group._replace(pxn=False), blocks, copies_own=copies_own)
     launch_ps = min((transport.base_ps for transport in _transports(group, blocks)), default=0)
-    job = _Job(group, blocks, routes, copies_own, launch_ps)
+    job = _Job(group, blocks, routes, copies_own, launch_ps, {})
     launch_ps += group.threads_ps(float(blocks.sent.mean()) * blocks.chunk_bytes)
     return each_its_own(
         blocks.chunks, (_member(job, runs[member], member) for member in members), regions=regions, launch_ps=launch_ps
@@ -388,20 +407,19 @@ def _forwards(
 
 def _own_sends(job: _Job, member: int) -> list[Lane]:
     """Return a member's sends to its host's members, to relays, and directly to receivers without; nearest first."""
-    group, blocks, routes = job.group, job.blocks, job.routes
-    n, host = group.shape.members, group.shape.host
+    blocks, routes, host = job.blocks, job.routes, job.group.shape.host
+    n, relays, host_of_member = len(host), routes.relay[host[member]], host[member]
+    counts, begins = blocks.sent[member].tolist(), blocks.input[member].tolist()
     lanes_of_kind: dict[tuple[str, bool, bool, int], list[Lane]] = {}
     sends: Counter[tuple[str, bool, bool, int]] = Counter()
     for distance in range(1, n):
         receiver = (member + distance) % n
-        relay, count = routes.relay[host[member]][receiver], int(blocks.sent[member, receiver])
+        relay, count = relays[receiver], counts[receiver]
         if relay == member or not count:
             continue
-        relayed, far = relay >= 0, host[member] != host[receiver]
-        transport = group.message(count * blocks.chunk_bytes, between_hosts=far)
-        if relayed:  # over NVLink, by the protocol that goes on between hosts, on channels of each receiver
-            far = False
-            transport = group._replace(proto=transport.protocol).message(count * blocks.chunk_bytes, between_hosts=far)
+        relayed, is_far = relay >= 0, host_of_member != host[receiver]
+        transport = job.transport(count, between_hosts=is_far, to_relay=relayed)
+        far = is_far and not relayed  # to relays over NVLink, on channels of each receiver
         # Lanes have one protocol, rate and wait each; sends of a kind take turns on up to _MAX_SENDING_LANES of them
         kind = transport.protocol, far, relayed, transport.channels
         lanes = lanes_of_kind.setdefault(kind, [])
@@ -412,5 +430,5 @@ def _own_sends(job: _Job, member: int) -> list[Lane]:
         to, to_lane = receiver, _DIRECT
         if relayed:
             to, to_lane = relay, _FIRST_RUN + routes.receivers[relay].index(receiver)
-        lane.step(send_to=to, to_lane=to_lane, send=int(blocks.input[member, receiver]), send_count=count)
+        lane.step(send_to=to, to_lane=to_lane, send=begins[receiver], send_count=count)
     return [lane for lanes in lanes_of_kind.values() for lane in lanes]
