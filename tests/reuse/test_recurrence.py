@@ -252,7 +252,7 @@ def test_switches_that_sum_only_at_the_end(tmp_path):
     runs = [
         nadi.simulate(
             topology={"spec": "dgx-h100:npus=16"},
-            workload={"model": str(tmp_path / "model.toml"), "plan": "tp8,pp2,mb1,gb12,sp"},
+            workload={"model": str(tmp_path / "model.toml"), "plan": "tp8,pp2,mb1,gb24,sp"},
             system={"tick": "1us"},
             compute={"gpu": "h100"},
             engine=engine,
@@ -260,7 +260,7 @@ def test_switches_that_sum_only_at_the_end(tmp_path):
         for engine in ({}, {"workers": 2}, {"reuse": "off"})
     ]
     assert len({run.summary["digest"] for run in runs}) == 1
-    assert [run.summary["reuse"]["repeated_periods"] for run in runs[:2]] == [7, 7]
+    assert [run.summary["reuse"]["repeated_periods"] for run in runs[:2]] == [19, 19]
 
 
 def oversubscribed(**network):
