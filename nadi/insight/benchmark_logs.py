@@ -70,7 +70,7 @@ class BenchmarkLog:
     rows: tuple[BenchmarkRow, ...]  # in the order of the file
     nccl: NcclInfo | None  # None = the log has no line of NCCL
     members: tuple[tuple[str, int], ...] = ()  # host and device of each rank, in order; () = not known
-    evidence: HostEvidence = HostEvidence()  # what the file says about hosts and network
+    evidence: HostEvidence = field(default_factory=HostEvidence)  # what the file says about hosts and network
 
 
 def read_logs(paths: Iterable[Path]) -> tuple[BenchmarkLog, ...]:
@@ -153,7 +153,7 @@ class _Test:
     rates: list[tuple[float, float]] = field(default_factory=list)  # printed algorithm and bus bandwidths in GB/s
     redop: str = ""  # last reduction that a row named
     rooted: bool = False  # whether rows have a root
-    nccl: NcclInfo = NcclInfo()
+    nccl: NcclInfo = field(default_factory=NcclInfo)
     per_process: int = 1  # number of GPUs that each of `ranks` stands for
 
     def log(self) -> BenchmarkLog:

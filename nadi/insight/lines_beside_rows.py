@@ -1,4 +1,4 @@
-"""What logs of benchmarks hold beside rows: lines of NCCL_DEBUG=INFO, NCCL's variables, figures of perftest, paths of NICs.
+"""What logs of benchmarks hold beside rows: lines and variables of NCCL, figures of perftest, paths of NICs.
 
 Each function takes what was read so far and one line, and returns the same with what the line adds.
 """
@@ -99,7 +99,7 @@ def with_nccl_line(info: NcclInfo, line: str) -> NcclInfo:
 
 _PERFTEST_HEADING = re.compile(r"BW average\[(Gb|MB|GB)/sec\]")
 _UNITS_BPS = {"Gb": 1e9 / 8, "MB": float(1 << 20), "GB": 1e9}  # bytes per second; perftest's MB has 2^20 bytes
-_PERFTEST_ROW = re.compile(r"\s*+[0-9]++\s++[0-9]++\s++[0-9.]++\s++([0-9.]{1,20})\s++[0-9.]++\s*+")
+_PERFTEST_ROW = re.compile(r"\s*+[0-9]++\s++[0-9]++\s++[0-9.]++\s++([0-9]{1,9}\.[0-9]{1,9})\s++[0-9.]++\s*+")
 _PERFTEST_DEVICE = re.compile(r"\bDevice\s*+: (\w{1,40})")
 _GPU_BUFFERS = re.compile(r"initializing CUDA|GPU buffer|--use_cuda|--use_rocm")
 _NIC_COLUMN = re.compile(r"NIC[0-9]++|mlx5_\w++|bnxt_re\w++|efa\w*+")
@@ -114,6 +114,16 @@ def with_host_line(evidence: HostEvidence, line: str) -> HostEvidence:
         line: A line of the log.
     """
     words = line.split() or [""]
+    if "GPU0" in words and any(map(_NIC_COLUMN.fullmatch, words)) and "X" not in words:
+        return replace(evidence, columns=tuple(words))
+    if evidence.columns and re.fullmatch(r"GPU[0-9]++", words[0]) and "X" in words:
+        paths = {path for name, path in zip(evidence.columns, words[1:], strict=False) if _NIC_COLUMN.fullmatch(name)}
+        return replace(evidence, near_nics=bool(paths & _NEAR_PATHS) and evidence.near_nics is not False)
+    return _with_perftest_line(evidence, line)
+
+
+def _with_perftest_line(evidence: HostEvidence, line: str) -> HostEvidence:
+    """Return what perftest has printed, with one more line."""
     if _GPU_BUFFERS.search(line):
         return replace(evidence, uses_gpu=True)
     if match := _PERFTEST_DEVICE.search(line):
@@ -122,11 +132,6 @@ def with_host_line(evidence: HostEvidence, line: str) -> HostEvidence:
         return replace(evidence, unit_Bps=_UNITS_BPS[match[1]], is_of_gpu=evidence.uses_gpu, uses_gpu=False)
     if evidence.unit_Bps and (match := _PERFTEST_ROW.fullmatch(line)):
         name = "gpu_verbs_Bps" if evidence.is_of_gpu else "verbs_Bps"
-        rate_bps = float(match[1]) * evidence.unit_Bps if match[1].count(".") < 2 else 0.0
-        return replace(evidence, **{name: max(getattr(evidence, name), rate_bps)})  # type: ignore[arg-type]
-    if "GPU0" in words and any(map(_NIC_COLUMN.fullmatch, words)) and "X" not in words:
-        return replace(evidence, columns=tuple(words))
-    if evidence.columns and re.fullmatch(r"GPU[0-9]++", words[0]) and "X" in words:
-        paths = {path for name, path in zip(evidence.columns, words[1:], strict=False) if _NIC_COLUMN.fullmatch(name)}
-        return replace(evidence, near_nics=bool(paths & _NEAR_PATHS) and evidence.near_nics is not False)
+        rate_Bps = float(match[1]) * evidence.unit_Bps  # noqa: N806 - bytes
+        return replace(evidence, **{name: max(getattr(evidence, name), rate_Bps)})  # type: ignore[arg-type]
     return evidence
