@@ -1,6 +1,6 @@
 """Plant known defects on simulated clusters, write what nccl-tests would print, and count how often they are found.
 
-    python scripts/planted_defects.py --seed 1 [--only NAME] [--out DIR]
+    python scripts/planted_defects.py --seed 1 [2 ...] [--only NAME] [--out DIR]
 
 Ten defects and five healthy clusters, on fabrics of three kinds: rails of H100 (InfiniBand), A100 behind leaves and
 spines (RoCE), H100 with NICs of two ports into two planes. Sizes up to 8 MiB are simulated as packets, larger ones as
@@ -208,7 +208,7 @@ def _part(kind: str, gpus: int, size_bytes: int, time_us: float) -> str:
 def main() -> None:
     """Run all cases of a seed, and print how often the right cause was first or second."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--seed", type=int, nargs="+", required=True)
     parser.add_argument("--only", default="", help="name of one cause, or healthy")
     parser.add_argument("--out", type=Path, help="folder for clusters and logs; default: a temporary one")
     options = parser.parse_args()
@@ -219,20 +219,28 @@ def main() -> None:
         for name, text in (("leaf-spine", LEAF_SPINE), ("two-planes", TWO_PLANES)):
             (folder / f"{name}.toml").write_text(text, encoding="utf-8")
             clusters[name] = str(folder / f"{name}.toml")
-        _trial(options.seed, options.only, folder, clusters)
+        # what is planted and what is diagnosed share no times
+        simulators, diagnosers = ({name: Simulator(each) for name, each in clusters.items()} for _ in range(2))
+        for seed in options.seed:
+            _trial(seed, options.only, folder, clusters, simulators, diagnosers)
 
 
-def _trial(seed: int, only: str, folder: Path, clusters: dict[str, str]) -> None:
+def _trial(
+    seed: int,
+    only: str,
+    folder: Path,
+    clusters: dict[str, str],
+    simulators: dict[str, Simulator],
+    diagnosers: dict[str, Simulator],
+) -> None:
     """Diagnose the cases of a seed, and print a line for each and their sums."""
     rng = np.random.default_rng(seed)
     first = among_two = defects = alarms = healthy = 0
-    # what is planted and what is diagnosed share no times
-    simulators, diagnosers = ({name: Simulator(each) for name, each in clusters.items()} for _ in range(2))
     for number, case in enumerate(cases(rng)):
         lines = np.random.default_rng([seed, number])
         if only and case.name != only:
             continue
-        path = folder / f"{number:02d}-{case.name}-{case.cluster}.log"
+        path = folder / f"{seed}-{number:02d}-{case.name}-{case.cluster}.log"
         path.write_text("\n".join(printed(simulators[case.cluster], case, lines)) + "\n", encoding="utf-8")
         begun_s = time.process_time()
         found = diagnose(clusters[case.cluster], read_logs([path]), diagnosers[case.cluster])

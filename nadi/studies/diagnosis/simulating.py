@@ -28,7 +28,7 @@ from nadi.topologies import NVSWITCH, Graph, parse_pairs
 from nadi.topologies.clusters import is_cluster
 from nadi.workload import Program
 from nadi.workload.collectives import ON_NVSWITCHES, UNEVEN, choose, defaults_on
-from nadi.workload.collectives.schedules import message_count
+from nadi.workload.collectives.schedules import connections_of_pairs, message_count
 from nadi.workload.shape import GroupShape, shape_of
 
 MAX_FLOWS = 1 << 18  # messages of a run: a quarter of a second; with more, two smaller buffers give the line
@@ -231,13 +231,17 @@ class Simulator:
         """
         fabric = self.fabric_of(what_if, place)
         kind = UNEVEN if place.kind == SEND_RECEIVE else place.kind
-        algorithms = {**defaults_on(fabric.graph), **fabric.collectives.algorithm}
+        algorithms = {**self._defaults(fabric, place), **fabric.collectives.algorithm}
         name = replace(fabric.collectives, algorithm=algorithms).algorithm_of(kind)
         # a change replaces what the test sets
         own = dict(part.split("=", 1) for part in (*place.nccl, *what_if.nccl))
         if not own or name.partition(":")[0] != ON_NVSWITCHES:
             return name
         return f"{name}{',' if ':' in name else ':'}{','.join(f'{key}={value}' for key, value in own.items())}"
+
+    def _defaults(self, fabric: TimedFabric, place: TimedCollective) -> Mapping[str, str]:
+        """Return the default algorithms: of one GPU of each host those of whole hosts, whose library it uses."""
+        return defaults_on((self.fabric((), place.gpus, 1) if place.hosts else fabric).graph)
 
     def _fabric(self, settings: tuple[str, ...], gpus: int, seed: int, hosts: int = 0) -> TimedFabric:
         """Return the fabric of some GPUs with settings."""
@@ -302,30 +306,36 @@ class Simulator:
         """
         fabric = self.fabric_of(what_if, place)
         graph, settings = fabric.graph, fabric.settings if by_packets else with_flows(fabric.settings)
-        if what_if.cap is not None:
-            share = what_if.cap.share * self.connections(what_if, place)
-            settings = replace(settings, window_bytes=_window_bytes(graph, settings, share))
+        slow, window = self._capped(what_if, place)
+        if window is not None:
+            settings = replace(settings, window_bytes=_window_bytes(graph, settings, window))
         program = self.program(what_if, place)
-        return run_program(slowed(graph, what_if.slow), program, settings, NoProgress()).finish_time_ps / PS_PER_US
+        return run_program(slowed(graph, slow), program, settings, NoProgress()).finish_time_ps / PS_PER_US
 
-    def connections(self, what_if: WhatIf, place: TimedCollective) -> float:
-        """Return how many capped connections each simulated one stands for.
+    def _capped(self, what_if: WhatIf, place: TimedCollective) -> tuple[Slow | None, float | None]:
+        """Return slower links, and the window of a simulated connection as a share of the NIC's, that a cap means.
 
-        Sends and receives have one simulated connection between two NICs. NCCL has one for each channel of a peer:
-        with PXN, sends of all GPUs of a host to a GPU share them (NCCL_NET_SHARED_COMMS). Rings and trees have one
-        for each channel.
-
-        Args:
-            what_if: The change of the cluster.
-            place: The measurement.
+        Pairs of NICs with a cap leave a NIC as much as the NICs have together to which it sends. A simulated connection
+        stands for one or several of NCCL, which has one between two NICs for each channel of a ring or tree, and for
+        each channel of a peer of sends: with PXN, sends of all GPUs of a host to a GPU share them
+        (NCCL_NET_SHARED_COMMS).
         """
-        of_pair = what_if.cap is not None and what_if.cap.of_pair
-        if place.kind in {"all-to-all", SEND_RECEIVE}:
-            return 1 if of_pair else self.channels(place, what_if)
-        channels = self.channels(place, what_if)
-        graph = self.fabric_of(what_if, place).graph
-        nics = graph.npus / graph.npus_per_nic / len(np.unique(graph.host))  # of a host
-        return min(1.0, nics / channels) if of_pair else 1
+        cap = what_if.cap
+        if cap is None:
+            return what_if.slow, None
+        program, graph = self.program(what_if, place), self.fabric_of(what_if, place).graph
+        host = graph.host.astype(np.int64)
+        of_members = connections_of_pairs(program.schedules, int(program.node_schedule[0]), host)
+        of_members = [counts for counts in of_members if counts]  # of those that send to other hosts
+        if not of_members:
+            return what_if.slow, None
+        if cap.of_pair:
+            return Slow("all NICs", min(1.0, cap.share * float(np.mean([len(counts) for counts in of_members])))), None
+        channels = float(self.channels(place, what_if))
+        if place.kind not in {"all-to-all", SEND_RECEIVE}:
+            nics = graph.npus / graph.npus_per_nic / len(np.unique(graph.host))  # of a host
+            channels = max(1.0, channels / nics)
+        return what_if.slow, cap.share * channels / float(np.mean([each for counts in of_members for each in counts]))
 
     def channels(self, place: TimedCollective, what_if: WhatIf = HEALTHY) -> int:
         """Return the number of channels of a measurement, or of each peer of sends; 1 = not known.

@@ -220,6 +220,31 @@ def pairs(schedules: Schedules, index: int, max_pairs: int) -> set[tuple[int, in
     return {(m, p) for m in range(members) for p in peers[m]} if sum(map(len, peers)) <= max_pairs else None
 
 
+def connections_of_pairs(schedules: Schedules, index: int, group: Int64) -> list[list[int]]:
+    """Return the number of connections of each member to each receiver in another group, such as a host.
+
+    Args:
+        schedules: The schedules as arrays.
+        index: The number of the schedule.
+        group: int64[n], the number of each member's group; members from n on, which are in switches, have none.
+    """
+    counts = []
+    for me in range(len(group)):
+        entry = int(schedules.plan_of_ptr[index]) + (0 if schedules.relative[index] else me)
+        plan = int(schedules.plan_of[entry])
+        rows = np.arange(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1]))
+        connection = np.repeat(schedules.lane_connection[rows], np.diff(schedules.lane_ptr[rows[0] : rows[-1] + 2]))
+        peers = schedules.send_peer[_steps(schedules, plan)]
+        sends = np.unique(np.stack([peers, connection], axis=1)[peers >= 0], axis=0).astype(np.int64)
+        peers = schedules.named(entry, sends[:, 0].astype(np.int32))
+        if schedules.relative[index]:  # a line of a view is not looked up: its members count as one after the other
+            peers = (me + peers) % int(schedules.members[index])
+        peers = peers[peers < len(group)]
+        far = peers[group[peers] != group[me]]
+        counts.append(np.unique(far, return_counts=True)[1].tolist())
+    return counts
+
+
 def peers_of_members(schedules: Schedules, index: int) -> list[list[int]]:
     """Return the members to which each member sends.
 
