@@ -9,4 +9,5 @@ threshold, text and page.
 
 from nadi.studies.diagnosis.diagnosing import Diagnosis, diagnose, read
 from nadi.studies.diagnosis.gate import BandwidthGate
+from nadi.studies.diagnosis.page import diagnosis_page, write_page
 from nadi.studies.diagnosis.report import diagnosis_tables

@@ -53,6 +53,18 @@ def diagnosis_tables(diagnosis: Diagnosis) -> "Group":
     """
     from rich.console import Group
 
+    causes = causes_table(diagnosis)
+    if diagnosis.measurement is not None:
+        causes.notes.insert(0, measurement_text(diagnosis.measurement))
+    return Group(rows_table(diagnosis), causes)
+
+
+def rows_table(diagnosis: Diagnosis) -> FittedTable:
+    """Return the table of all rows beside the band of healthy times.
+
+    Args:
+        diagnosis: The diagnosis.
+    """
     rows = FittedTable(
         f"{diagnosis.cluster}: {verdict_text(diagnosis)}",
         name_column("collective"),
@@ -78,6 +90,15 @@ def diagnosis_tables(diagnosis: Diagnosis) -> "Group":
         rows.add_row(
             *cells, f"{row.longest_healthy_us:,.1f}", "healthy" if row.is_healthy else f"{row.ratio:.2f} x expected"
         )
+    return rows
+
+
+def causes_table(diagnosis: Diagnosis) -> FittedTable:
+    """Return the table of hypotheses, with notes about what these rows do not show.
+
+    Args:
+        diagnosis: The diagnosis.
+    """
     causes = FittedTable(
         "hypotheses", ("probability", 2), name_column("name"), text_column("what"), text_column("look at", 1)
     )
@@ -88,9 +109,7 @@ def diagnosis_tables(diagnosis: Diagnosis) -> "Group":
     best = diagnosis.hypotheses[0]
     if best.alike:
         causes.notes.append(f"these rows do not separate {best.name} from {' or '.join(best.alike)}")
-    if diagnosis.measurement is not None:
-        causes.notes.append(measurement_text(diagnosis.measurement))
     if diagnosis.unseen:
         causes.notes.append(f"these rows cannot show: {', '.join(diagnosis.unseen)}")
     causes.notes += [bar.text() for bar in diagnosis.error_bars]
-    return Group(rows, causes)
+    return causes
