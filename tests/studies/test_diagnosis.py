@@ -22,7 +22,7 @@ from nadi.studies.diagnosis.likelihood import (
     posterior,
     unknown_covariance,
 )
-from nadi.studies.diagnosis.places import rows_met
+from nadi.studies.diagnosis.places import NicsOfRow, rows_met
 from nadi.studies.diagnosis.rows import TimedRow, place_of
 from nadi.studies.diagnosis.simulating import (
     HEALTHY,
@@ -344,8 +344,8 @@ def test_rows_meet_a_cause_where_their_test_ran(tmp_path):
     rail = replace(log, members=members([0, 1], [3]), gpus=2)
     tests = [both, alone, shift, rail]
 
-    def met(what, clear=(False,) * 4):
-        found = rows_met(what, tests, 1, clear)
+    def met(what, fast=(False,) * 4, *, relays=False):
+        found = rows_met(what, tests, [NicsOfRow(are_fast=each, relays=relays) for each in fast])
         return {tuple(each.mask.tolist()): (each.name, each.weight) for each in found}
 
     assert met("a host") == {(1, 0, 1, 1): ("host-0", 1), (1, 1, 1, 1): ("host-1", 1)}
@@ -358,8 +358,10 @@ def test_rows_meet_a_cause_where_their_test_ran(tmp_path):
         (1, 1, 0, 1): ("host-1 device 3", 1),
         (1, 1, 0, 0): ("", 5),
     }
+    # with PXN, messages to the first device leave by that of their own host
+    assert met("one NIC", relays=True)[1, 0, 1, 0] == ("host-0 device 0", 1)
     assert met("one NIC", (True, True, True, False)) == {(0, 0, 0, 1): ("", 2)}
-    without = rows_met("a host", [replace(each, members=()) for each in tests], 1, (False,) * 4)
+    without = rows_met("a host", [replace(each, members=()) for each in tests], [NicsOfRow()] * 4)
     assert [each.mask.tolist() for each in without] == [[1, 1, 1, 1], [1, 0, 1, 0], [1, 1, 0, 1], [1, 0, 0, 0]]
 
 
@@ -379,7 +381,7 @@ def test_variables_of_a_log_apply_to_its_prediction(tmp_path, rails):
     assert chosen(ALGO="Ring", MIN_CTAS="2") == "ring simple, 16 channels, h100"
 
 
-def test_a_page_has_a_chart_of_each_collective(tmp_path, rails):
+def test_a_page_has_a_chart_of_each_collective(tmp_path):
     (log,) = read([one_row(tmp_path)])
     found = [TimedRow(log, log.rows[0], 45.0, 0.05)]
     best = hypotheses.Hypothesis("slow-nic", "one NIC at 50%", 0.9, 0.5, look="ibstat", alike=("nic-path",))

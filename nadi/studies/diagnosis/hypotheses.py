@@ -21,7 +21,7 @@ from nadi.studies.diagnosis.likelihood import (
     posterior,
     unknown_covariance,
 )
-from nadi.studies.diagnosis.places import rows_met
+from nadi.studies.diagnosis.places import NicsOfRow, rows_met
 from nadi.studies.diagnosis.rows import TimedRow, latency_sd, place_of
 from nadi.studies.diagnosis.simulating import HEALTHY, Simulator, WhatIf
 
@@ -90,7 +90,12 @@ class Evidence:
         self._covariance = covariance(self._rows, noise)
         self._factors = factors(simulator, logs)
         fast = {id(log): has_fast_nics(simulator, log) for log in logs}
-        self._fast_nics = [fast[id(log)] for log in self._logs]
+        self._nics = [
+            NicsOfRow(
+                simulator.fabric_of(HEALTHY, place).graph.npus_per_nic, fast[id(log)], simulator.relays_sends(place)
+            )
+            for log, place in zip(self._logs, self._places, strict=True)
+        ]
         self._healthy_us = np.array([simulator.time_us(HEALTHY, place) for place in self._places])
 
     def hypotheses(self) -> tuple[list[Hypothesis], list[str]]:
@@ -181,8 +186,7 @@ class Evidence:
         slow = cause.what_if(severities[0]).slow
         if not cause.is_local or slow is None:
             return _Effects(severities, known)
-        npus_per_nic = self._simulator.fabric_of(HEALTHY, self._places[0]).graph.npus_per_nic
-        met = rows_met(slow.place, self._logs, npus_per_nic, self._fast_nics)
+        met = rows_met(slow.place, self._logs, self._nics)
         if not met:
             return None
         places = [each.name for each in met for _ in severities]

@@ -24,25 +24,31 @@ class MetRows(NamedTuple):
     mask: Floats  # float64[n] of 0 and 1
 
 
-def rows_met(what: str, logs: Sequence[BenchmarkLog], npus_per_nic: int, clear: Sequence[bool]) -> list[MetRows]:
+class NicsOfRow(NamedTuple):
+    """How the test of a row uses NICs."""
+
+    npus_per_nic: int = 1  # number of GPUs that share a NIC
+    are_fast: bool = False  # whether all that the test uses are known to be fast
+    relays: bool = False  # whether sends leave a host by the NIC on the receiver's rail (PXN)
+
+
+def rows_met(what: str, logs: Sequence[BenchmarkLog], nics: Sequence[NicsOfRow]) -> list[MetRows]:
     """Return which of n rows meet a cause, by where that may be; at least one row each.
 
     Args:
         what: What the cause slows, one of the keys of `simulating.PLACES`.
         logs: Test of each row.
-        npus_per_nic: Number of GPUs that share a NIC.
-        clear: Of each row, whether the NICs of its test are known to be fast.
+        nics: How each row uses NICs.
     """
     if not all(log.members for log in logs):
         masks = _without_names(logs)
     else:
-        divisor = npus_per_nic if what == NIC else 1
-        shared = {id(log): _devices(what, log, divisor) for log in logs}
+        shared = {id(log): _devices(what, log, use) for log, use in zip(logs, nics, strict=True)}
         places = sorted({place for places in shared.values() for place in places})
         masks = [(_name(what, place), np.array([place in shared[id(log)] for log in logs])) for place in places]
     found: dict[tuple[bool, ...], list[str]] = {}
     for name, mask in masks:
-        seen = mask & ~np.array(clear) if what == NIC else mask
+        seen = mask & ~np.array([use.are_fast for use in nics]) if what == NIC else mask
         if seen.any():
             found.setdefault(tuple(seen.tolist()), []).append(name)
     return [
@@ -51,21 +57,26 @@ def rows_met(what: str, logs: Sequence[BenchmarkLog], npus_per_nic: int, clear: 
     ]
 
 
-def _devices(what: str, log: BenchmarkLog, npus_per_nic: int) -> set[_Device]:
+def _devices(what: str, log: BenchmarkLog, nics: NicsOfRow) -> set[_Device]:
     """Return the places of a kind that a test uses."""
-    members = log.members
-    if (
-        what == NIC and log.collective == SEND_RECEIVE
-    ):  # each sends to the next: only neighbours in other hosts use NICs
-        turned = [*members[1:], members[0]], [members[-1], *members[:-1]]
-        members = tuple(
-            own
-            for own, after, before in zip(members, *turned, strict=True)
-            if own[0] != after[0] or own[0] != before[0]
-        )
-    if what in {NIC, GPU}:
-        return {(host, device // npus_per_nic) for host, device in members}
-    return {(host, 0) for host, _ in members}
+    members = set(log.members)
+    if what == GPU:
+        return members
+    if what != NIC:
+        return {(host, 0) for host, _ in members}
+    if log.collective == SEND_RECEIVE:
+        members = _nics_of_shift(log.members, relays=nics.relays)
+    return {(host, device // nics.npus_per_nic) for host, device in members}
+
+
+def _nics_of_shift(members: Sequence[_Device], *, relays: bool) -> set[_Device]:
+    """Return the GPUs whose NICs carry messages if each member sends to the next one."""
+    used = set()
+    for sender, receiver in zip(members, [*members[1:], members[0]], strict=True):
+        if sender[0] != receiver[0]:
+            relay = sender[0], receiver[1]
+            used |= {receiver, relay if relays and relay in members else sender}
+    return used
 
 
 def _name(what: str, place: _Device) -> str:

@@ -337,6 +337,14 @@ class Simulator:
             channels = max(1.0, channels / nics)
         return what_if.slow, cap.share * channels / float(np.mean([each for counts in of_members for each in counts]))
 
+    def relays_sends(self, place: TimedCollective) -> bool:
+        """Return whether sends between hosts leave by the NIC on the receiver's rail (PXN).
+
+        Args:
+            place: A measurement.
+        """
+        return "over PXN" in self.variant(HEALTHY, place._replace(kind="all-to-all"))
+
     def channels(self, place: TimedCollective, what_if: WhatIf = HEALTHY) -> int:
         """Return the number of channels of a measurement, or of each peer of sends; 1 = not known.
 
