@@ -264,8 +264,8 @@ def _of_json(path: Path, text: str) -> _Test:
         # a process with several GPUs names its first one only
         test.per_process = int(config["nthreads"]) * int(config["ngpus"])
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        expected = "the JSON document that nccl-tests writes for -J"
-        raise ConfigError(f"{path}: {type(error).__name__}: {error}; expected {expected}") from None
+        found = f"no key {error}" if isinstance(error, KeyError) else str(error)
+        raise ConfigError(f"{path}: {found}; expected the JSON document that nccl-tests writes for -J") from None
     if not test.rows:
         raise ConfigError(f"{path}: no row of a benchmark; expected some in results")
     return test

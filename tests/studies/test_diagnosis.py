@@ -39,6 +39,8 @@ from nadi.studies.diagnosis.simulating import (
     switch_links,
 )
 from nadi.topologies import build, parse_pairs
+from nadi.workload.collectives.schedules import connections_of_pairs
+from nadi.workload.collectives.schedules.sends import unpack
 from tests.refusals import refused
 from tests.studies.printed_logs import Times, today
 
@@ -159,6 +161,21 @@ def test_a_slow_nic_and_a_cap_of_pairs_hold_a_send_back(rails, share):
 
 def slowdown(simulator, what_if, place):
     return simulator.time_us(what_if, place) / simulator.time_us(HEALTHY, place)
+
+
+def test_connections_between_hosts_are_those_of_the_steps(rails):
+    for kind, gpus, expected in (("all-gather", 16, {(1, 2)}), ("all-to-all", 32, {(3, 1)})):
+        place = TimedCollective(kind, gpus, 1 << 26)
+        program, host = rails.program(HEALTHY, place), rails.fabric_of(HEALTHY, place).graph.host.astype(np.int64)
+        schedules, index = program.schedules, int(program.node_schedule[0])
+        counts = [own for own in connections_of_pairs(schedules, index, host) if own]
+        # peers in other hosts, and connections to each: rings of 16 channels over 8 rails, sends over PXN
+        assert {(len(own), *set(own)) for own in counts} == expected
+        assert len(counts) == gpus
+        lanes = unpack(schedules, index)
+        far = [{step.send_peer for lane in own for step in lane if step.send_peer >= 0} for own in lanes[:gpus]]
+        peers = [sum(host[peer] != host[me] for peer in own) for me, own in enumerate(far)]
+        assert peers == [len(own) for own in counts]
 
 
 def test_a_cap_per_connection_spares_what_has_more_connections(rails):

@@ -1,5 +1,7 @@
 """Schedules read back: steps with absolute members, peers and chunks, and the messages that they send."""
 
+from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -228,21 +230,29 @@ def connections_of_pairs(schedules: Schedules, index: int, group: Int64) -> list
         index: The number of the schedule.
         group: int64[n], the number of each member's group; members from n on, which are in switches, have none.
     """
-    counts = []
-    for me in range(len(group)):
-        entry = int(schedules.plan_of_ptr[index]) + (0 if schedules.relative[index] else me)
-        plan = int(schedules.plan_of[entry])
-        rows = np.arange(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1]))
-        connection = np.repeat(schedules.lane_connection[rows], np.diff(schedules.lane_ptr[rows[0] : rows[-1] + 2]))
-        peers = schedules.send_peer[_steps(schedules, plan)]
-        sends = np.unique(np.stack([peers, connection], axis=1)[peers >= 0], axis=0).astype(np.int64)
-        peers = schedules.named(entry, sends[:, 0].astype(np.int32))
-        if schedules.relative[index]:  # a line of a view is not looked up: its members count as one after the other
-            peers = (me + peers) % int(schedules.members[index])
-        peers = peers[peers < len(group)]
-        far = peers[group[peers] != group[me]]
-        counts.append(np.unique(far, return_counts=True)[1].tolist())
-    return counts
+    found: list[set[tuple[int, int]]] = [set() for _ in range(len(group))]  # of each member: receiver and connection
+    for plan, members in _members_of_plans(schedules, index, len(group)):
+        for lane in range(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1])):
+            sent = np.unique(schedules.send_peer[schedules.lane_ptr[lane] : schedules.lane_ptr[lane + 1]])
+            sent, connection = sent[sent >= 0], int(schedules.lane_connection[lane])
+            view = int(schedules.view_base[index] + schedules.lane_view[lane]) if schedules.lane_view[lane] >= 0 else -1
+            for me in members:
+                if schedules.relative[index]:
+                    peers = [peer(schedules, index, view, me, int(offset)) for offset in sent]
+                else:
+                    peers = schedules.named(int(schedules.plan_of_ptr[index]) + me, sent).tolist()
+                found[me] |= {(each, connection) for each in peers if each < len(group) and group[each] != group[me]}
+    return [list(Counter(receiver for receiver, _ in own).values()) for own in found]
+
+
+def _members_of_plans(schedules: Schedules, index: int, count: int) -> Iterator[tuple[int, range]]:
+    """Yield each plan of the first `count` members of a schedule with its members."""
+    first = int(schedules.plan_of_ptr[index])
+    if schedules.relative[index]:
+        yield int(schedules.plan_of[first]), range(count)
+        return
+    for me in range(count):
+        yield int(schedules.plan_of[first + me]), range(me, me + 1)
 
 
 def peers_of_members(schedules: Schedules, index: int) -> list[list[int]]:
