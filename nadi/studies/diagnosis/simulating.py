@@ -33,7 +33,7 @@ from nadi.workload.shape import GroupShape, shape_of
 
 MAX_FLOWS = 1 << 18  # messages of a run: a quarter of a second; with more, two smaller buffers give the line
 _MAX_PACKETS = 1 << 16  # packets of a run that is simulated as packets: about 0.2 s
-_CHANNELS = re.compile(r"([0-9]++) channel")  # of the communicator, or of a peer, in what NCCL chooses
+_CHANNELS = re.compile(r"(?<![0-9])([0-9]++) channel")  # of the communicator, or of a peer, in what NCCL chooses
 _KEPT_PROGRAMS = 256  # programs that are kept: all sizes of a log with the algorithms of a few what-ifs
 
 
