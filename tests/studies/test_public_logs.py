@@ -47,8 +47,8 @@ def test_issue_2409_is_no_cap_of_the_fabric(tmp_path):
     found = diagnose("dgx-h100-superpod", read_logs([path]))
     assert all(row.ratio > 2 for row in found.rows)
     best = found.hypotheses[0]
-    # on two hosts the rows are those of any limit between a GPU and its peer in the other host; that the matrix of paths
-    # has NICs near the GPUs puts the path behind
+    # on two hosts the rows are those of any limit between a GPU and its peer in the other host; the matrix of paths
+    # puts a path through the CPU behind
     assert best.name == "pair-cap"
     assert best.severity == pytest.approx(0.28, abs=0.03)  # 13 to 14 GB/s of 50
     assert {"gdr-off", "nic-path"} <= set(best.alike)
