@@ -5,16 +5,17 @@ the quotation marks of messages are removed first. The headings above a test's r
 without headings the number of values in a row does.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nadi import inputs
 from nadi.errors import ConfigError
+from nadi.insight.lines_beside_rows import HostEvidence, NcclInfo, with_host_line, with_nccl_line
 from nadi.insight.node_times import bus_factor
 from nadi.workload.collectives import UNEVEN
 
@@ -36,32 +37,6 @@ KIND_OF_TEST = {
     "sendrecv": SEND_RECEIVE,
 }
 """Kinds of collectives by name of the test: all_reduce_perf of nccl-tests, allreduce_test_perf of mscclpp-test."""
-
-
-class Nic(NamedTuple):
-    """A network device that NCCL uses."""
-
-    name: str  # such as "mlx5_0"
-    port: int  # number of the device's port; 0 = none is printed
-    protocol: str  # "IB", "RoCE", or the name of NCCL's network, such as "Socket"
-
-
-@dataclass(frozen=True)
-class NcclInfo:
-    """What NCCL_DEBUG=INFO printed, and variables NCCL_* of command lines; None = not printed."""
-
-    version: str | None = None  # such as "2.21.5"
-    channels: int | None = None  # number of channels of collectives
-    nvls: bool | None = None  # whether NVLink SHARP is available
-    pxn: bool | None = None  # whether a rank sends through another rank's NIC; None also where no network is used
-    gpu_direct: bool | None = None  # whether all connections over NICs use GPUDirect RDMA
-    rings: bool = False  # whether "Connected all rings" was printed
-    trees: bool = False  # whether "Connected all trees" was printed
-    network: str | None = None  # name of NCCL's network, such as "IB", "Socket" or "AWS Libfabric"
-    nics: tuple[Nic, ...] = ()  # NICs of the first host that printed them
-    settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # variables NCCL_* by name
-    ranks: int | None = None  # number of ranks of the communicator
-    nodes: int | None = None  # number of hosts of the communicator
 
 
 @dataclass(frozen=True)
@@ -94,13 +69,15 @@ class BenchmarkLog:
     gpu_name: str | None  # name of the GPU as CUDA prints it; None = not known
     rows: tuple[BenchmarkRow, ...]  # in the order of the file
     nccl: NcclInfo | None  # None = the log has no line of NCCL
+    members: tuple[tuple[str, int], ...] = ()  # host and device of each rank, in order; () = not known
+    evidence: HostEvidence = field(default_factory=HostEvidence)  # what the file says about hosts and network
 
 
 def read_logs(paths: Iterable[Path]) -> tuple[BenchmarkLog, ...]:
     """Return the tests of logs, in the order of files and lines; at least one row each.
 
     Args:
-        paths: Text files with the output of nccl-tests, rccl-tests or mscclpp-test.
+        paths: Files with the output of nccl-tests, rccl-tests or mscclpp-test: text, or JSON of `-J` of nccl-tests.
 
     Raises:
         ConfigError: A file cannot be read, has no row, or a row that is wrong; one line with file and line.
@@ -112,7 +89,13 @@ def _read_log(path: Path) -> list[BenchmarkLog]:
     """Return the tests of one file."""
     with inputs.refusing(path, "the output of nccl-tests, rccl-tests or mscclpp-test", ConfigError, UnicodeDecodeError):
         text = inputs.read_bytes(path, _MAX_BYTES).decode("utf-8", errors="replace")
-    logs = [test.log() for test in _tests(path, text.splitlines())]
+    if text.lstrip().startswith("{"):
+        return [_of_json(path, text).log()]
+    lines = text.splitlines()
+    evidence = HostEvidence()
+    for line in lines:
+        evidence = with_host_line(evidence, line)
+    logs = [replace(test.log(), evidence=evidence) for test in _tests(path, lines)]
     if not logs:
         expected = "rows of nccl-tests, rccl-tests or mscclpp-test, as size, count, time, algbw and busbw"
         raise ConfigError(f"{path}: no row of a benchmark; expected {expected}")
@@ -170,16 +153,18 @@ class _Test:
     rates: list[tuple[float, float]] = field(default_factory=list)  # printed algorithm and bus bandwidths in GB/s
     redop: str = ""  # last reduction that a row named
     rooted: bool = False  # whether rows have a root
-    nccl: NcclInfo = NcclInfo()
+    nccl: NcclInfo = field(default_factory=NcclInfo)
+    per_process: int = 1  # number of GPUs that each of `ranks` stands for
 
     def log(self) -> BenchmarkLog:
         """Return the finished test."""
         info = self.nccl
-        gpus = len(self.ranks) or info.ranks or 0
+        gpus = len(self.ranks) * self.per_process or info.ranks or 0
         hosts = len({host for _, host, _, _ in self.ranks.values()}) or None
         places = [rank[1:3] for rank in self.ranks.values()]
         if len(set(places)) < len(places):  # hosts share a name: containers often do
             hosts = None
+        members = tuple((host, int(device)) for _, (_, host, device, _) in sorted(self.ranks.items()))
         names = {rank[3] for rank in self.ranks.values()} - {""}
         kind = self._kind_of_program() or self._kind_by_name() or self._kind_by_rows(gpus)
         return BenchmarkLog(
@@ -190,6 +175,7 @@ class _Test:
             gpu_name=min(names) if names else None,
             rows=tuple(self.rows),
             nccl=None if info == NcclInfo() else info,
+            members=members if len(set(members)) == gpus else (),
         )
 
     def _kind_of_program(self) -> str | None:
@@ -221,16 +207,19 @@ class _Test:
 
 def _tests(path: Path, lines: Sequence[str]) -> Iterator[_Test]:
     """Yield the tests of a log that have rows."""
-    test = _Test(path)
+    test, exported, before = _Test(path), NcclInfo(), ""
     for number, raw in enumerate(lines, 1):
-        line = _plain(raw)
-        if not line.strip():
+        line = before + _plain(raw)
+        before = line.rstrip().removesuffix("\\") if line.rstrip().endswith("\\") else ""
+        if before or not line.strip():  # a command goes on in the next line
             continue
+        if line.lstrip(" $").startswith("export NCCL_"):
+            exported = with_nccl_line(exported, line)
         named = _TEST.search(line)
         begins = named or "minBytes" in line
         if begins and test.rows and "concluded" not in line:
             yield test
-            test = _Test(path)
+            test = _Test(path, nccl=exported)
         if named:
             test.program = named[1]
         _note(path, number, line, test)
@@ -247,7 +236,7 @@ def _note(path: Path, number: int, line: str, test: _Test) -> None:
     if rank:
         _add_rank(path, number, test.ranks, rank)
     elif "NCCL" in line and not words[0].isdecimal():
-        test.nccl = _with_line(test.nccl, line)
+        test.nccl = with_nccl_line(test.nccl, line)
     elif "algbw" in words and words[0] in {"size", "bytes"}:
         test.columns = _columns(line, words, test.columns)
     elif _PARTS.issuperset(words):
@@ -256,6 +245,50 @@ def _note(path: Path, number: int, line: str, test: _Test) -> None:
         test.columns.us_per_unit = _US_PER_MS
     elif _is_row(words, test.columns):
         _add_row(path, number, line, test)
+
+
+def _of_json(path: Path, text: str) -> _Test:
+    """Return the test of a file that nccl-tests has written for -J; ConfigError if it is another one."""
+    try:
+        document = json.loads(text)
+        config, test = document["config"], _Test(path, nccl=NcclInfo(version=_version(document["nccl_version"])))
+        test.program = named[1] if (named := _TEST.search(str(document["args"][0]))) else ""
+        for variable in document["env"]:
+            if str(variable).startswith("NCCL_"):
+                test.nccl = with_nccl_line(test.nccl, str(variable))
+        for number, result in enumerate(document["results"], 1):
+            _add_json_row(path, number, result, test)
+        for each in config["devices"]:
+            place = str(each["pid"]), str(each["hostname"]), str(int(each["device"])), str(each["device_info"])
+            test.ranks[int(each["rank"])] = place
+        # a process with several GPUs names its first one only
+        test.per_process = int(config["nthreads"]) * int(config["ngpus"])
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        found = f"no key {error}" if isinstance(error, KeyError) else str(error)
+        raise ConfigError(f"{path}: {found}; expected the JSON document that nccl-tests writes for -J") from None
+    if not test.rows:
+        raise ConfigError(f"{path}: no row of a benchmark; expected some in results")
+    return test
+
+
+def _version(code: int) -> str:
+    """Return NCCL's version of its number, 22105 or 2809."""
+    major, minor = (code // 10000, code // 100 % 100) if code >= 10000 else (code // 1000, code // 100 % 10)
+    return f"{major}.{minor}.{code % 100}"
+
+
+def _add_json_row(path: Path, number: int, result: Mapping[str, Any], test: _Test) -> None:
+    """Read a row of a JSON document."""
+    none = _Part(math.nan, math.nan, math.nan, None)
+    parts = []
+    for name in ("out_of_place", "in_place"):
+        values = result.get(name)
+        words = [str(values.get(key, values.get("cpu_time"))) for key in ("time", "alg_bw", "bus_bw")] if values else []
+        wrong = values.get("nwrong") if values else None
+        words += ["N/A" if wrong is None else str(wrong)] if values else []
+        parts.append(_part(path, number, words, _Columns()) if words else none)
+    test.redop, test.rooted = str(result["redop"]), str(result["root"]).strip() != "-1"
+    _add_parts(number, int(result["size"]), str(result["type"]), parts, test)
 
 
 def _plain(line: str) -> str:
@@ -328,13 +361,19 @@ def _add_row(path: Path, number: int, line: str, test: _Test) -> None:
     if len(parts) > 1:
         out, within = parts[::-1] if first_in_place else parts
     test.redop, test.rooted = (names[1] if len(names) > 1 else ""), has_root and words[place - 1] != "-1"
+    _add_parts(number, size_bytes, names[0] if names else "", (out, within), test)
+
+
+def _add_parts(number: int, size_bytes: int, data_type: str, parts: Sequence["_Part"], test: _Test) -> None:
+    """Add a row with its parts out of place and in place."""
+    out, within = parts
     test.rates += [(part.algorithm_GBps, part.bus_GBps) for part in parts if part.algorithm_GBps > 0]
     counts = [part.wrong for part in parts if part.wrong is not None]
     test.rows.append(
         BenchmarkRow(
             line=number,
             size_bytes=size_bytes,
-            data_type=names[0] if names else "",
+            data_type=data_type,
             time_us=out.time_us,
             time_in_place_us=within.time_us,
             bus_bandwidth_Bps=out.bus_GBps * _RATE_BPS,
@@ -403,45 +442,3 @@ def _ranks_by_rates(kind: str, rates: Sequence[tuple[float, float]]) -> int:
             high = min(high, (bus + half_units[1]) / (algorithm - half_units[0]))
     fitting = [ranks for ranks in range(2, _MAX_RANKS) if low <= bus_factor(kind, ranks) <= high]
     return fitting[0] if len(fitting) == 1 else 0
-
-
-_VERSION = re.compile(r"NCCL version ([0-9]++\.[0-9]++(?:\.[0-9]++)?+)")
-_LIBRARY = re.compile(r"nccl-library=([0-9]{5})\b")
-_RING = re.compile(r"Channel [0-9]++/([0-9]++)\s*+:\s++[0-9]++(?=\s|$)")  # followed by the ranks of the ring
-_COUNTS = re.compile(r"\b([0-9]{1,4}) coll channels")
-_NVLS_CHANNELS = re.compile(r"\b([0-9]{1,4}) nvls channels")
-_CONNECTION = re.compile(r"via NET/[^/\s]++/[0-9]++(\([0-9]++\))?+(\S*+)")
-_USING = re.compile(r"NET/(\w{1,40}) {0,9}: Using (.*)")
-_DEVICE = re.compile(r"\[[0-9]{1,3}\]([\w.-]{1,80}):(?:([0-9]{1,3})/(\w{1,20}))?")
-_NETWORK = re.compile(r"Using network (\S.*)")
-_SETTING = re.compile(r"\b(NCCL_[A-Z0-9_]++)(?: set by environment to |=)([^\s;]++)")
-_RANKS = re.compile(r"(?:nRanks|nranks) ([0-9]{1,9})\b")
-_NODES = re.compile(r"nNodes ([0-9]{1,9})\b")
-
-
-def _with_line(info: NcclInfo, line: str) -> NcclInfo:
-    """Return what NCCL has printed, with one more line."""
-    found: dict[str, object] = {}
-    for name, pattern in (("channels", _COUNTS), ("channels", _RING), ("ranks", _RANKS), ("nodes", _NODES)):
-        if match := pattern.search(line):
-            found[name] = int(match[1])
-    if match := _VERSION.search(line):
-        found["version"] = match[1]
-    if match := _NETWORK.search(line):
-        found["network"] = match[1].strip()
-    found |= {name: True for name in ("rings", "trees") if f"Connected all {name}" in line}
-    if "NVLS multicast support is" in line:
-        found["nvls"] = "not available" not in line
-    elif match := _NVLS_CHANNELS.search(line):
-        found["nvls"] = int(match[1]) > 0
-    if match := _CONNECTION.search(line):
-        found["gpu_direct"] = "GDRDMA" in match[2] and info.gpu_direct is not False
-        found["pxn"] = bool(match[1]) or bool(info.pxn)
-    if (match := _USING.search(line)) and not info.nics:
-        found["nics"] = tuple(
-            Nic(name, int(port or 0), protocol or match[1]) for name, port, protocol in _DEVICE.findall(match[2])
-        )
-    settings = dict(_SETTING.findall(line))
-    if settings:
-        found["settings"] = MappingProxyType({**info.settings, **settings})
-    return replace(info, **found)  # type: ignore[arg-type]

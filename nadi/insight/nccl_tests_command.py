@@ -398,6 +398,25 @@ def _with_environment(found: NcclTestsCommand) -> NcclTestsCommand:
     return found._replace(nccl=nccl, not_modelled=tuple(unmodelled), channels=(channels["MIN"], channels["MAX"]))
 
 
+def nccl_parameters(environment: Mapping[str, str], kind: str) -> dict[str, str]:
+    """Return the parameters of the algorithm "nccl" that variables of a log set; others, and wrong ones, set none.
+
+    Args:
+        environment: Variables by name.
+        kind: Kind of collective.
+    """
+    found: dict[str, str] = {}
+    for name, value in environment.items():
+        try:
+            if name in {"NCCL_ALGO", "NCCL_PROTO"}:
+                found |= _choice(name, value, kind)
+            elif name in _SWITCHES and value.isdecimal() and int(value) == _SWITCHES[name][0]:
+                found |= _SWITCHES[name][1]
+        except ConfigError:  # a list, or an algorithm that Nadi does not have
+            continue
+    return found
+
+
 def _whole(name: str, text: str, minimum: int, maximum: int) -> int:
     """Return the whole number that a variable has."""
     if not text.isdecimal() or len(text) > 9 or not minimum <= int(text) <= maximum:

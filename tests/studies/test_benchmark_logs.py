@@ -1,12 +1,14 @@
 """Logs of benchmarks: every form that the tests have printed gives the same rows, and wrong rows one line."""
 
+import json
 import math
 from functools import partial
 
 import pytest
 
 from nadi.errors import ConfigError
-from nadi.insight.benchmark_logs import SEND_RECEIVE, Nic, read_logs
+from nadi.insight.benchmark_logs import SEND_RECEIVE, read_logs
+from nadi.insight.lines_beside_rows import HostEvidence, Nic, with_host_line
 from nadi.insight.node_times import bus_factor
 from tests.refusals import refused
 from tests.studies.printed_logs import (
@@ -204,3 +206,99 @@ def test_files_without_rows(tmp_path):
         line.replace("all_reduce", "hypercube") for line in commanded("all-reduce", today(ROWS, "all-reduce", 2, 1))
     ]
     assert "rows of hypercube_perf; expected one of all_gather" in refused(ConfigError, one, tmp_path, lines)
+
+
+def test_variables_of_commands_over_several_lines_and_of_exports(tmp_path):
+    rows = list(today(ROWS, "all-reduce", 16, 2))
+    lines = ["$ export NCCL_PROTO=Simple", "$ mpirun -np 16 \\", "  -x NCCL_ALGO=Ring \\", "  all_reduce_perf", *rows]
+    lines += ["$ mpirun -np 16 \\", "  -x NCCL_ALGO=Tree \\", "  all_gather_perf", *today(ROWS, "all-gather", 16, 2)]
+    first, second = read_logs([written(tmp_path, lines)])
+    assert first.nccl.settings == {"NCCL_PROTO": "Simple", "NCCL_ALGO": "Ring"}
+    assert second.nccl.settings == {"NCCL_PROTO": "Simple", "NCCL_ALGO": "Tree"}
+    assert second.collective == "all-gather"
+    assert first.members == tuple((f"host-{host}", device) for host in range(2) for device in range(8))
+
+
+def json_document(rows, per_process=1):
+    """Return what nccl-tests 2.17 and later write for -J: as `writeBenchmarkLineBody` of src/util.cu has it."""
+
+    def values(time_us, size_bytes):
+        rate = size_bytes / time_us / 1e3
+        return {"time": time_us, "alg_bw": rate, "bus_bw": rate * bus_factor("all-reduce", 16), "nwrong": 0.0}
+
+    places = [(host, device) for host in range(2) for device in range(0, 8, per_process)]
+    return {
+        "version": 2,
+        "args": ["./build/all_reduce_perf", "-b", "1M"],
+        "env": ["HOME=/root", "NCCL_ALGO=Ring"],
+        "nccl_version": 22105,
+        "config": {
+            "nthreads": 1,
+            "ngpus": per_process,
+            "devices": [
+                {"rank": k * per_process, "group": 0, "pid": 10 + k, "hostname": f"host-{host}", "device": device}
+                | {"device_hex": "00", "device_info": "NVIDIA H100 80GB HBM3"}
+                for k, (host, device) in enumerate(places)
+            ],
+        },
+        "results": [
+            {"size": size, "count": size // 4, "type": "float", "redop": "sum", "root": "    -1"}
+            | {"out_of_place": values(out, size), "in_place": values(within, size), "experiment_name": "x"}
+            for size, out, within in rows
+        ],
+    }
+
+
+@pytest.mark.parametrize("per_process", [1, 8])
+def test_json_of_nccl_tests_gives_the_same_rows(tmp_path, per_process):
+    log = one(tmp_path, [json.dumps(json_document(ROWS, per_process))], "out.json")
+    assert_rows(log, "all-reduce", ROWS)
+    assert (log.nccl.version, log.nccl.settings) == ("2.21.5", {"NCCL_ALGO": "Ring"})
+    assert len(log.members) == (16 if per_process == 1 else 0)
+    assert [row.wrong for row in log.rows] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda document: document.pop("config"), "no key 'config'; expected the JSON document that nccl-tests"),
+        (lambda document: document["results"].clear(), "no row of a benchmark; expected some in results"),
+        (lambda document: document["results"][0].update(size="x"), "'x'; expected the JSON document"),
+        (lambda document: document["results"][0]["in_place"].update(time="fast"), ":1: 'fast' in a row; expected"),
+    ],
+)
+def test_wrong_json_is_refused(tmp_path, change, expected):
+    document = json_document(ROWS)
+    change(document)
+    assert expected in refused(ConfigError, one, tmp_path, [json.dumps(document)])
+
+
+PERFTEST = """
+ Dual-port       : OFF          Device         : mlx5_3
+ Number of qps   : 1            Transport type : IB
+ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 65536      5000             392.11             391.90             0.747
+ 131072     5000             392.20             392.10             0.374
+""".splitlines()
+TOPOLOGY = """
+        GPU0    GPU1    NIC0    NIC1    CPU Affinity    NUMA Affinity
+GPU0     X      NV18    PIX     SYS     0-47            0
+GPU1    NV18     X      SYS     PXB     0-47            0
+NIC0    PIX     SYS      X      SYS
+""".splitlines()
+
+
+def test_perftest_and_paths_of_nics_are_evidence(tmp_path):
+    lines = [*PERFTEST, *TOPOLOGY, *commanded("all-reduce", today(ROWS, "all-reduce", 16, 2))]
+    log = one(tmp_path, lines)
+    assert_rows(log, "all-reduce", ROWS)
+    found = log.evidence
+    assert (found.verbs_Bps, found.gpu_verbs_Bps, found.devices) == (392.10e9 / 8, 0.0, frozenset({"mlx5_3"}))
+    assert found.near_nics is True
+    far = HostEvidence()
+    for line in ["initializing CUDA", *PERFTEST, *(line.replace("PXB", "NODE") for line in TOPOLOGY)]:
+        far = with_host_line(far, line)
+    assert (far.verbs_Bps, far.gpu_verbs_Bps, far.near_nics) == (0.0, 392.10e9 / 8, False)
+    for line in (line.replace("Gb/sec", "MB/sec") for line in PERFTEST):  # a further test, without a GPU
+        far = with_host_line(far, line)
+    assert far.verbs_Bps == pytest.approx(392.20 * (1 << 20), rel=1e-3)

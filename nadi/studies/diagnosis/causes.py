@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from nadi.inputs.units import PS_PER_US
-from nadi.studies.diagnosis.simulating import Slow, WhatIf
+from nadi.studies.diagnosis.simulating import Cap, Slow, WhatIf
 
 
 class Cause(NamedTuple):
@@ -35,6 +35,7 @@ def _number(value: float) -> str:
 
 _NO_SEVERITY = (1.0,)
 _SHARES = (0.85, 0.5, 0.2)  # shares of a rate that is left
+_CAPS = (0.6, 0.4, 0.25, 0.1)  # of connections, of which NCCL has two to four between two NICs
 # GPUDirect off: data cross PCIe twice and the memory of the host, and the CPU copies them before the NIC sends
 _HOST_COPY_PS = 4 * PS_PER_US  # latency of the two copies; assumed, of the order of a cudaMemcpyAsync
 _CPU_PATH_PS = PS_PER_US  # latency of a PCIe path through the root of a CPU, there and back; assumed
@@ -207,11 +208,20 @@ CAUSES: Sequence[Cause] = (
     ),
     Cause(
         "connection-cap",
-        "each connection (queue pair) reaches {severity} of a NIC's rate; the fabric is not the limit",
-        _SHARES,
-        lambda share: WhatIf(window=share),
+        "each connection of a channel reaches {severity} of a NIC's rate; the fabric is not the limit",
+        _CAPS,
+        lambda share: WhatIf(cap=Cap(share)),
         _percent,
-        "more channels and queue pairs per peer: NCCL_NCHANNELS_PER_NET_PEER, NCCL_IB_QPS_PER_CONNECTION",
+        "more channels and queue pairs: NCCL_MIN_NCHANNELS, NCCL_NCHANNELS_PER_NET_PEER, NCCL_IB_QPS_PER_CONNECTION",
+    ),
+    Cause(
+        "pair-cap",
+        "the connections between two GPUs of different hosts reach {severity} of a NIC's rate together; the fabric is "
+        "not the limit",
+        _SHARES,
+        lambda share: WhatIf(cap=Cap(share, of_pair=True)),
+        _percent,
+        "ib_write_bw with and without --use_cuda on one rail; cores and clocks of NCCL's proxy threads; ACS and IOMMU",
     ),
 )
 """All causes; those that a cluster cannot have, or that its rows cannot show, are left out of a diagnosis."""

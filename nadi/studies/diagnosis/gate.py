@@ -4,7 +4,8 @@ import re
 from typing import NamedTuple
 
 from nadi.errors import ConfigError
-from nadi.studies.diagnosis.diagnosing import Diagnosis, TimedRow
+from nadi.studies.diagnosis.diagnosing import Diagnosis
+from nadi.studies.diagnosis.rows import TimedRow
 
 _FORM = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(%|GB/s)")
 _MAX_SHARE = 2.0  # a threshold above twice the expectation is a mistake

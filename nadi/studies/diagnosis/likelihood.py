@@ -52,7 +52,8 @@ class Noise(NamedTuple):
 class Rows(NamedTuple):
     """n rows of measurements."""
 
-    test: Int64  # int64[n], number of the test
+    test: Int64  # int64[n], number of the collective on as many GPUs: repeated tests have the same
+    run: Int64  # int64[n], number of the test: repeated tests differ
     octave: Floats  # float64[n], log2 of the size in bytes
     latency_sd: Floats  # float64[n], standard deviation of ln(time) for that of latencies
     observed: Floats  # float64[n], ln(measured time / healthy prediction)
@@ -67,12 +68,13 @@ def covariance(rows: Rows, noise: Noise) -> Floats:
     """
     same_test = rows.test[:, None] == rows.test[None, :]
     near = _PROTOCOL_SHARE**2 * same_test * np.exp(-_octaves(rows) / _PROTOCOL_OCTAVES)
-    single = np.eye(len(rows.observed))
+    single = same_test & (_octaves(rows) == 0)  # what the prediction misses, repeated tests miss alike
     return np.asarray(
         noise.shared**2
         + noise.test**2 * same_test
         + np.outer(rows.latency_sd, rows.latency_sd) * (1 + near + _SINGLE_SHARE**2 * single)
-        + noise.row**2 * single
+        + (noise.row**2 - MIN_ROW_SD**2) * single
+        + MIN_ROW_SD**2 * np.eye(len(rows.observed))
     )
 
 
@@ -87,7 +89,7 @@ def unknown_covariance(rows: Rows) -> Floats:
     Args:
         rows: The rows.
     """
-    same_test = rows.test[:, None] == rows.test[None, :]
+    same_test = rows.run[:, None] == rows.run[None, :]
     return np.asarray(_UNKNOWN_SD**2 * np.exp(-_octaves(rows) / _UNKNOWN_OCTAVES) * same_test)
 
 
@@ -104,13 +106,15 @@ def log_density(residual: Floats, covariances: Floats) -> float:
     return float(-0.5 * white @ white - np.log(np.diag(factor)).sum() - 0.5 * n * np.log(2 * np.pi))
 
 
-def marginal(log_likelihoods: Sequence[float]) -> float:
-    """Return the logarithm of the mean likelihood over equally probable severities.
+def marginal(log_likelihoods: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the logarithm of the mean likelihood over severities and places.
 
     Args:
-        log_likelihoods: Logarithm of the likelihood at each severity.
+        log_likelihoods: Logarithm of the likelihood of each.
+        weights: Weight of each, such as its number of places.
     """
-    return float(np.logaddexp.reduce(log_likelihoods) - np.log(len(log_likelihoods)))
+    logs = np.asarray(log_likelihoods) + np.log(np.asarray(weights))
+    return float(np.logaddexp.reduce(logs) - np.log(np.sum(weights)))
 
 
 def posterior(log_evidence: Sequence[float], prior: Sequence[float]) -> Floats:

@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from nadi.studies.diagnosis.diagnosing import HEALTHY_NAME, UNKNOWN_NAME, Diagnosis, NextMeasurement
+from nadi.studies.diagnosis.diagnosing import Diagnosis
+from nadi.studies.diagnosis.hypotheses import HEALTHY_NAME, UNKNOWN_NAME
+from nadi.studies.diagnosis.next_measurement import NextMeasurement
 from nadi.terminal import FittedTable, name_column, size_text, text_column
 
 if TYPE_CHECKING:
@@ -36,7 +38,9 @@ def measurement_text(measurement: NextMeasurement) -> str:
     """
     (first, second), (first_us, second_us) = measurement.names, measurement.times_us
     setting = f" with {measurement.settings}" if measurement.settings else ""
-    what = f"{measurement.kind} of {measurement.gpus:,} GPUs, {size_text(measurement.size_bytes)}{setting}"
+    where = f" on hosts without {measurement.elsewhere}" if measurement.elsewhere else ""
+    gpus = f"{measurement.gpus:,} GPUs of {measurement.hosts:,} host{'s' * (measurement.hosts > 1)}"
+    what = f"{measurement.kind} of {gpus}{where}, {size_text(measurement.size_bytes)}{setting}"
     times = f"{first_us:,.1f} us, {second} {second_us:,.1f} us"
     return f"measure next: {what}; {first} would take {times} ({measurement.sds:.0f} standard deviations of the noise)"
 
@@ -49,6 +53,18 @@ def diagnosis_tables(diagnosis: Diagnosis) -> "Group":
     """
     from rich.console import Group
 
+    causes = causes_table(diagnosis)
+    if diagnosis.measurement is not None:
+        causes.notes.insert(0, measurement_text(diagnosis.measurement))
+    return Group(rows_table(diagnosis), causes)
+
+
+def rows_table(diagnosis: Diagnosis) -> FittedTable:
+    """Return the table of all rows beside the band of healthy times.
+
+    Args:
+        diagnosis: The diagnosis.
+    """
     rows = FittedTable(
         f"{diagnosis.cluster}: {verdict_text(diagnosis)}",
         name_column("collective"),
@@ -62,7 +78,6 @@ def diagnosis_tables(diagnosis: Diagnosis) -> "Group":
         text_column("row", 1),
     )
     for row in diagnosis.rows:
-        healthy_us = row.document()["longest_healthy_us"]
         rates = (row.bus_bandwidth_Bps(time) / 1e9 for time in (row.row.best_time_us, row.expected_us))
         times = (f"{time:,.1f}" for time in (row.row.best_time_us, row.expected_us))
         cells: list[str | int] = [
@@ -72,17 +87,29 @@ def diagnosis_tables(diagnosis: Diagnosis) -> "Group":
             *times,
             *(f"{r:,.2f}" for r in rates),
         ]
-        rows.add_row(*cells, f"{healthy_us:,.1f}", "healthy" if row.is_healthy else f"{row.ratio:.2f} x expected")
+        rows.add_row(
+            *cells, f"{row.longest_healthy_us:,.1f}", "healthy" if row.is_healthy else f"{row.ratio:.2f} x expected"
+        )
+    return rows
+
+
+def causes_table(diagnosis: Diagnosis) -> FittedTable:
+    """Return the table of hypotheses, with notes about what these rows do not show.
+
+    Args:
+        diagnosis: The diagnosis.
+    """
     causes = FittedTable(
         "hypotheses", ("probability", 2), name_column("name"), text_column("what"), text_column("look at", 1)
     )
     shown = [each for each in diagnosis.hypotheses[:_MAX_CAUSES] if each.probability >= _SMALLEST_SHOWN]
     for each in shown or diagnosis.hypotheses[:1]:
-        told = " (NCCL reports it)" if each.told else ""
+        told = " (the log says so)" if each.told else ""
         causes.add_row(f"{each.probability:.0%}", each.name, each.title + told, each.look)
-    if diagnosis.measurement is not None:
-        causes.notes.append(measurement_text(diagnosis.measurement))
+    best = diagnosis.hypotheses[0]
+    if best.alike:
+        causes.notes.append(f"these rows do not separate {best.name} from {' or '.join(best.alike)}")
     if diagnosis.unseen:
         causes.notes.append(f"these rows cannot show: {', '.join(diagnosis.unseen)}")
     causes.notes += [bar.text() for bar in diagnosis.error_bars]
-    return Group(rows, causes)
+    return causes

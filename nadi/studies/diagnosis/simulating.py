@@ -4,6 +4,7 @@ Messages are flows, on the routes that they would take as packets. Where flows w
 buffers lie on the line through two smaller ones with the same steps. What-ifs of congestion control run as packets.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -27,11 +28,12 @@ from nadi.topologies import NVSWITCH, Graph, parse_pairs
 from nadi.topologies.clusters import is_cluster
 from nadi.workload import Program
 from nadi.workload.collectives import ON_NVSWITCHES, UNEVEN, choose, defaults_on
-from nadi.workload.collectives.schedules import message_count
-from nadi.workload.shape import shape_of
+from nadi.workload.collectives.schedules import connections_of_pairs, message_count
+from nadi.workload.shape import GroupShape, shape_of
 
 MAX_FLOWS = 1 << 18  # messages of a run: a quarter of a second; with more, two smaller buffers give the line
 _MAX_PACKETS = 1 << 16  # packets of a run that is simulated as packets: about 0.2 s
+_CHANNELS = re.compile(r"(?<![0-9])([0-9]++) channel")  # of the communicator, or of a peer, in what NCCL chooses
 _KEPT_PROGRAMS = 256  # programs that are kept: all sizes of a log with the algorithms of a few what-ifs
 
 
@@ -122,13 +124,20 @@ class Slow(NamedTuple):
     npu: int = 0  # number of the NPU at the place
 
 
+class Cap(NamedTuple):
+    """What connections over the network reach at most."""
+
+    share: float  # of a NIC's rate
+    of_pair: bool = False  # whether all connections of two NICs together reach that; else each connection
+
+
 class WhatIf(NamedTuple):
     """A change of a healthy cluster; the default changes nothing."""
 
     settings: tuple[str, ...] = ()  # values of [network], or topology.params, as "network.mtu=512B"
     nccl: tuple[str, ...] = ()  # parameters of the algorithm nccl, as "nvls=false"
     slow: Slow | None = None
-    window: float | None = None  # window of each connection, as a share of the bytes of a round trip at the NIC's rate
+    cap: Cap | None = None
     seed: int = 1  # seed of hashed choices of paths
     by_packets: bool = False  # whether only packets show the change
 
@@ -142,6 +151,8 @@ class TimedCollective(NamedTuple):
     kind: str
     gpus: int
     size_bytes: int
+    hosts: int = 0  # number of hosts; 0 = whole hosts
+    nccl: tuple[str, ...] = ()  # parameters of the algorithm nccl that variables of the test set
 
 
 class Simulator:
@@ -153,6 +164,7 @@ class Simulator:
         self._times_us: dict[tuple[WhatIf, TimedCollective], float] = {}
         self.fabric = lru_cache(self._fabric)
         self._program = lru_cache(_KEPT_PROGRAMS)(self._new_program)
+        self._shape = lru_cache(self._new_shape)
 
     def time_us(self, what_if: WhatIf, place: TimedCollective) -> float:
         """Return the time of a measurement in microseconds.
@@ -175,17 +187,26 @@ class Simulator:
 
     def _felt(self, what_if: WhatIf, place: TimedCollective) -> WhatIf:
         """Return what of a change a measurement can show: within one host, nothing of the network."""
-        if self.hosts(place.gpus) > 1:
+        if self.hosts(place) > 1:
             return what_if
-        return what_if._replace(settings=(), window=None, by_packets=False, seed=1)
+        return what_if._replace(settings=(), cap=None, by_packets=False, seed=1)
 
-    def hosts(self, gpus: int) -> int:
-        """Return the number of hosts of some GPUs.
+    def hosts(self, place: TimedCollective) -> int:
+        """Return the number of hosts of a measurement.
 
         Args:
-            gpus: Number of GPUs.
+            place: Number of GPUs, and of hosts unless these are whole.
         """
-        return len(np.unique(self.fabric((), gpus, 1).graph.host))
+        return len(np.unique(self.fabric_of(HEALTHY, place).graph.host))
+
+    def fabric_of(self, what_if: WhatIf, place: TimedCollective) -> TimedFabric:
+        """Return the fabric that a measurement runs on, without slow links.
+
+        Args:
+            what_if: The change of the cluster.
+            place: Number of GPUs, and of hosts unless these are whole.
+        """
+        return self.fabric(what_if.settings, place.gpus, what_if.seed, place.hosts)
 
     def variant(self, what_if: WhatIf, place: TimedCollective) -> str:
         """Return NCCL's algorithm, protocol and channels; "" for other algorithms.
@@ -194,12 +215,11 @@ class Simulator:
             what_if: The change of the cluster.
             place: Collective, number of GPUs and size.
         """
-        fabric = self.fabric(what_if.settings, place.gpus, what_if.seed)
         algorithm = self.algorithm(what_if, place)
         if place.kind == SEND_RECEIVE or not algorithm.startswith(ON_NVSWITCHES):
             return ""
         chosen = choose(place.kind, algorithm)
-        shape = shape_of(fabric.graph, range(fabric.graph.npus), trees=chosen.trees)
+        shape = self._shape(what_if.settings, place.gpus, what_if.seed, place.hosts, chosen.trees)
         return chosen.describe(place.kind, shape, place.size_bytes)
 
     def algorithm(self, what_if: WhatIf, place: TimedCollective) -> str:
@@ -209,24 +229,35 @@ class Simulator:
             what_if: The change of the cluster.
             place: Collective, number of GPUs and size.
         """
-        fabric = self.fabric(what_if.settings, place.gpus, what_if.seed)
+        fabric = self.fabric_of(what_if, place)
         kind = UNEVEN if place.kind == SEND_RECEIVE else place.kind
-        algorithms = {**defaults_on(fabric.graph), **fabric.collectives.algorithm}
+        algorithms = {**self._defaults(fabric, place), **fabric.collectives.algorithm}
         name = replace(fabric.collectives, algorithm=algorithms).algorithm_of(kind)
-        if not what_if.nccl or name.partition(":")[0] != ON_NVSWITCHES:
+        # a change replaces what the test sets
+        own = dict(part.split("=", 1) for part in (*place.nccl, *what_if.nccl))
+        if not own or name.partition(":")[0] != ON_NVSWITCHES:
             return name
-        return f"{name}{',' if ':' in name else ':'}{','.join(what_if.nccl)}"
+        return f"{name}{',' if ':' in name else ':'}{','.join(f'{key}={value}' for key, value in own.items())}"
 
-    def _fabric(self, settings: tuple[str, ...], gpus: int, seed: int) -> TimedFabric:
+    def _defaults(self, fabric: TimedFabric, place: TimedCollective) -> Mapping[str, str]:
+        """Return the default algorithms: of one GPU of each host those of whole hosts, whose library it uses."""
+        return defaults_on((self.fabric((), place.gpus, 1) if place.hosts else fabric).graph)
+
+    def _fabric(self, settings: tuple[str, ...], gpus: int, seed: int, hosts: int = 0) -> TimedFabric:
         """Return the fabric of some GPUs with settings."""
-        config = collective_config(sized(self._cluster, gpus), settings)
+        config = collective_config(sized(self._cluster, gpus, hosts), settings)
         idle = Resolver(config, force=True).idle_fabric(seed)
         window_bytes = window_packets(idle.graph, idle.settings) * idle.settings.mtu_bytes
         return idle._replace(settings=replace(idle.settings, window_bytes=window_bytes))
 
+    def _new_shape(self, settings: tuple[str, ...], gpus: int, seed: int, hosts: int, trees: str) -> GroupShape:
+        """Return the shape of all GPUs of a fabric."""
+        graph = self.fabric(settings, gpus, seed, hosts).graph
+        return shape_of(graph, range(graph.npus), trees=trees)
+
     def _new_program(self, settings: tuple[str, ...], seed: int, algorithm: str, place: TimedCollective) -> Program:
         """Return the program of a measurement, which NCCL plans on the fabric without slow links."""
-        fabric = self.fabric(settings, place.gpus, seed)
+        fabric = self.fabric(settings, place.gpus, seed, place.hosts)
         if place.kind == SEND_RECEIVE:
             return workload.uneven_program(_ring_shift(place.gpus, place.size_bytes), algorithm, fabric.graph)
         most = fabric.collectives.most_bytes
@@ -255,7 +286,7 @@ class Simulator:
 
     def _packets_us(self, what_if: WhatIf, place: TimedCollective) -> float:
         """Return the healthy time by flows times the ratio by packets, of a smaller buffer if packets are many."""
-        mtu_bytes = self.fabric((), place.gpus, 1).settings.mtu_bytes
+        mtu_bytes = self.fabric_of(HEALTHY, place).settings.mtu_bytes
         smaller = place._replace(size_bytes=min(place.size_bytes, max(1, _MAX_PACKETS * mtu_bytes // place.gpus)))
         changed_us, healthy_us = (self.run_us(each, smaller, by_packets=True) for each in (what_if, HEALTHY))
         return self.time_us(HEALTHY, place) * changed_us / healthy_us
@@ -273,12 +304,58 @@ class Simulator:
             place: Collective, number of GPUs and size.
             by_packets: Whether packets are simulated; False = each message is a flow.
         """
-        fabric = self.fabric(what_if.settings, place.gpus, what_if.seed)
+        fabric = self.fabric_of(what_if, place)
         graph, settings = fabric.graph, fabric.settings if by_packets else with_flows(fabric.settings)
-        if what_if.window is not None:
-            settings = replace(settings, window_bytes=_window_bytes(graph, settings, what_if.window))
+        slow, window = self._capped(what_if, place)
+        if window is not None:
+            settings = replace(settings, window_bytes=_window_bytes(graph, settings, window))
         program = self.program(what_if, place)
-        return run_program(slowed(graph, what_if.slow), program, settings, NoProgress()).finish_time_ps / PS_PER_US
+        return run_program(slowed(graph, slow), program, settings, NoProgress()).finish_time_ps / PS_PER_US
+
+    def _capped(self, what_if: WhatIf, place: TimedCollective) -> tuple[Slow | None, float | None]:
+        """Return slower links, and the window of a simulated connection as a share of the NIC's, that a cap means.
+
+        Pairs of NICs with a cap leave a NIC as much as the NICs have together to which it sends. A simulated connection
+        stands for one or several of NCCL, which has one between two NICs for each channel of a ring or tree, and for
+        each channel of a peer of sends: with PXN, sends of all GPUs of a host to a GPU share them
+        (NCCL_NET_SHARED_COMMS).
+        """
+        cap = what_if.cap
+        if cap is None:
+            return what_if.slow, None
+        program, graph = self.program(what_if, place), self.fabric_of(what_if, place).graph
+        host = graph.host.astype(np.int64)
+        of_members = connections_of_pairs(program.schedules, int(program.node_schedule[0]), host)
+        of_members = [counts for counts in of_members if counts]  # of those that send to other hosts
+        if not of_members:
+            return what_if.slow, None
+        if cap.of_pair:
+            return Slow("all NICs", min(1.0, cap.share * float(np.mean([len(counts) for counts in of_members])))), None
+        channels = float(self.channels(place, what_if))
+        if place.kind not in {"all-to-all", SEND_RECEIVE}:
+            nics = graph.npus / graph.npus_per_nic / len(np.unique(graph.host))  # of a host
+            channels = max(1.0, channels / nics)
+        return what_if.slow, cap.share * channels / float(np.mean([each for counts in of_members for each in counts]))
+
+    def relays_sends(self, place: TimedCollective) -> bool:
+        """Return whether sends between hosts leave by the NIC on the receiver's rail (PXN).
+
+        Args:
+            place: A measurement.
+        """
+        return "over PXN" in self.variant(HEALTHY, place._replace(kind="all-to-all"))
+
+    def channels(self, place: TimedCollective, what_if: WhatIf = HEALTHY) -> int:
+        """Return the number of channels of a measurement, or of each peer of sends; 1 = not known.
+
+        Args:
+            place: The measurement.
+            what_if: The change of the cluster.
+        """
+        if place.kind == SEND_RECEIVE:  # messages are as large as those of an all-to-all of all of them
+            place = place._replace(kind="all-to-all", size_bytes=place.size_bytes * place.gpus)
+        match = _CHANNELS.search(self.variant(what_if, place))
+        return int(match[1]) if match else 1
 
 
 def slowed(graph: Graph, slow: Slow | None) -> Graph:
@@ -297,16 +374,19 @@ def slowed(graph: Graph, slow: Slow | None) -> Graph:
     return graph.with_slow_links(rate_bps, delay_ps)
 
 
-def sized(cluster: str, gpus: int) -> str:
+def sized(cluster: str, gpus: int, hosts: int = 0) -> str:
     """Return the specification of a part of a cluster, or of a topology, with a number of GPUs.
 
     Args:
         cluster: Name or file of a cluster, or specification of a topology, with parameters.
         gpus: Number of GPUs.
+        hosts: Number of hosts of a cluster that have as many of these GPUs each; 0 = whole hosts.
     """
     name, _, rest = cluster.partition(":")
     key = "gpus" if is_cluster(name) else "npus"
     pairs = {**parse_pairs(cluster, rest), key: gpus}
+    if hosts and is_cluster(name):
+        pairs["gpus_per_host"] = gpus // hosts
     return f"{name}:{','.join(f'{each}={value}' for each, value in pairs.items())}"
 
 

@@ -12,6 +12,7 @@ from nadi.errors import OutputError
 from nadi.inputs.units import PS_PER_US
 from nadi.insight.nccl_tests_command import NcclTestsCommand
 from nadi.reports import pages
+from nadi.reports.pages.bandwidths import BandwidthSeries, bandwidth_chart
 from nadi.studies.expectation.rows import Expectation, ExpectedRow, counted
 from nadi.terminal import AnyColumn, FittedTable, name_column, size_text
 from nadi.validation import RatioBand
@@ -164,20 +165,13 @@ def expectation_page(expectation: Expectation) -> pages.Page:
 
 def _figure(rows: Sequence[ExpectedRow]) -> Any:  # noqa: ANN401 - plotly has no types
     """Return a plotly Figure of bus bandwidth over size: a line and a band for each number of hosts."""
-    chart = pages.empty_figure("size in bytes", "GB/s")
     scales = list(dict.fromkeys(row.hosts for row in rows))
     shown = scales if len(scales) <= _MANY_SCALES else [*scales[: _MANY_SCALES - 1], scales[-1]]
-    for number, hosts in enumerate(shown):
+    series = []
+    for hosts in shown:
         own = [row for row in rows if row.hosts == hosts]
-        style, sizes = pages.series_style(number), [row.bytes for row in own]
-        if all(row.slowest_ps is not None for row in own):
-            edges = [row.best_gb_per_s for row in own], [row.threshold_gb_per_s for row in reversed(own)]
-            area = {"x": [*sizes, *reversed(sizes)], "y": [*edges[0], *edges[1]], "fill": "toself"}
-            look = {"fillcolor": style.colour, "opacity": 0.15, "line": {"width": 0}, "hoverinfo": "skip"}
-            chart.add_scatter(**area, **look, mode="lines", showlegend=False)
-        values = [row.busbw_gb_per_s for row in own]
-        name = counted(hosts, "host")
-        chart.add_scatter(x=sizes, y=values, name=name, mode="lines+markers", **style.line_and_marker())
-    chart.update_xaxes(type="log")
-    chart.update_yaxes(rangemode="tozero")
-    return chart
+        edges = [(row.threshold_gb_per_s, row.best_gb_per_s) for row in own if row.slowest_ps is not None]
+        low, high = zip(*edges, strict=True) if len(edges) == len(own) else ((), ())
+        sizes, values = [row.bytes for row in own], [row.busbw_gb_per_s for row in own]
+        series.append(BandwidthSeries(counted(hosts, "host"), sizes, values, low, high))
+    return bandwidth_chart(series)

@@ -2,6 +2,7 @@
 
 from nadi.workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules, ScheduleSet, appended, pack
 from nadi.workload.collectives.schedules.sends import (
+    connections_of_pairs,
     message_count,
     most_bytes,
     offsets,

@@ -1,5 +1,7 @@
 """Schedules read back: steps with absolute members, peers and chunks, and the messages that they send."""
 
+from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -218,6 +220,39 @@ def pairs(schedules: Schedules, index: int, max_pairs: int) -> set[tuple[int, in
         return {(m, peer(schedules, index, view, m, offset)) for m in range(members) for view, offset in peer_offsets}
     peers = peers_of_members(schedules, index)
     return {(m, p) for m in range(members) for p in peers[m]} if sum(map(len, peers)) <= max_pairs else None
+
+
+def connections_of_pairs(schedules: Schedules, index: int, group: Int64) -> list[list[int]]:
+    """Return the number of connections of each member to each receiver in another group, such as a host.
+
+    Args:
+        schedules: The schedules as arrays.
+        index: The number of the schedule.
+        group: int64[n], the number of each member's group; members from n on, which are in switches, have none.
+    """
+    found: list[set[tuple[int, int]]] = [set() for _ in range(len(group))]  # of each member: receiver and connection
+    for plan, members in _members_of_plans(schedules, index, len(group)):
+        for lane in range(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1])):
+            sent = np.unique(schedules.send_peer[schedules.lane_ptr[lane] : schedules.lane_ptr[lane + 1]])
+            sent, connection = sent[sent >= 0], int(schedules.lane_connection[lane])
+            view = int(schedules.view_base[index] + schedules.lane_view[lane]) if schedules.lane_view[lane] >= 0 else -1
+            for me in members:
+                if schedules.relative[index]:
+                    peers = [peer(schedules, index, view, me, int(offset)) for offset in sent]
+                else:
+                    peers = schedules.named(int(schedules.plan_of_ptr[index]) + me, sent).tolist()
+                found[me] |= {(each, connection) for each in peers if each < len(group) and group[each] != group[me]}
+    return [list(Counter(receiver for receiver, _ in own).values()) for own in found]
+
+
+def _members_of_plans(schedules: Schedules, index: int, count: int) -> Iterator[tuple[int, range]]:
+    """Yield each plan of the first `count` members of a schedule with its members."""
+    first = int(schedules.plan_of_ptr[index])
+    if schedules.relative[index]:
+        yield int(schedules.plan_of[first]), range(count)
+        return
+    for me in range(count):
+        yield int(schedules.plan_of[first + me]), range(me, me + 1)
 
 
 def peers_of_members(schedules: Schedules, index: int) -> list[list[int]]:
