@@ -26,6 +26,7 @@ from nadi.topologies.registry import (
     names_cluster,
     parse_spec,
     path_parameters,
+    spec_with_gpus,
     topologies,
     with_paths,
 )

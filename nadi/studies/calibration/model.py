@@ -22,11 +22,25 @@ from nadi.simulation.closed_forms import closed_form, payload_shape
 from nadi.simulation.resolving import Resolver, TimedFabric
 from nadi.studies.calibration.constants import WIRE, Factors, algorithm_with, header_bytes
 from nadi.studies.calibration.rows import SiteRow
-from nadi.topologies import Graph
+from nadi.topologies import Graph, names_cluster, parse_spec, spec_with_gpus
+from nadi.topologies.machines import is_machine
 from nadi.workload.collectives import ON_NVSWITCHES, choose, defaults_on
 from nadi.workload.shape import GroupShape
 
 SEED = 1  # seed of hashed choices, as the default of `nadi collective`
+
+
+def spec_of(cluster: str, gpus: int) -> str:
+    """Return the fabric of some GPUs of a cluster, as users write it; ConfigError if it is no cluster or machine.
+
+    Args:
+        cluster: The cluster as users write it: a name or file, or a machine.
+        gpus: The number of GPUs.
+    """
+    values = parse_spec(cluster)
+    if not names_cluster(values["name"], values) and not is_machine(str(values["name"])):
+        raise ConfigError(f"{cluster}: found a topology; expected a cluster or machine (`nadi topology clusters`)")
+    return spec_with_gpus(cluster, gpus)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from nadi import inputs
 from nadi.errors import ConfigError
 from nadi.insight.benchmark_logs import BenchmarkLog, read_logs
+from nadi.terminal import size_text
 
 MIN_ROWS = 12  # rows below which nothing is fitted: eight to fit, and four to check
 _HELD_OUT_OF = 3  # of so many sizes of a collective, one is held out
@@ -60,6 +61,50 @@ class RowSet(NamedTuple):
     sources: tuple[Source, ...]
     hosts: tuple[tuple[str, int, int], ...]  # file, number of GPUs and number of hosts of each test that names hosts
     repeats: float | None  # mean relative difference between times out of place and in place; None = not measured
+
+    @property
+    def held_out_rule(self) -> str:
+        """Which rows are held out."""
+        return "every third size of each collective and number of GPUs, from the second"
+
+    @property
+    def not_fitted(self) -> str:
+        """What else may differ."""
+        return "not fitted: quality of adaptive routing, as closed forms have no contention; `wire` contains its effect"
+
+    @property
+    def noun(self) -> str:
+        """What its rows are."""
+        return "collectives"
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs of the largest test."""
+        return max(row.gpus for row in self.rows)
+
+    @property
+    def measured_us(self) -> list[float]:
+        """The measured time of each row in microseconds."""
+        return [row.time_us for row in self.rows]
+
+    @property
+    def together(self) -> list[int]:
+        """A number of each row, its size in bytes: those of a size are left out together."""
+        return [row.size_bytes for row in self.rows]
+
+    def named(self, places: Sequence[int]) -> str:
+        """Return rows in words: for each kind its sizes.
+
+        Args:
+            places: Their places among the rows.
+        """
+        by_kind: dict[str, list[int]] = {}
+        for place in places:
+            by_kind.setdefault(self.rows[place].kind, []).append(self.rows[place].size_bytes)
+        return ", ".join(
+            f"{kind} {size_text(min(sizes))}" + (f" to {size_text(max(sizes))}" if min(sizes) < max(sizes) else "")
+            for kind, sizes in by_kind.items()
+        )
 
 
 def read_rows(paths: Sequence[Path]) -> RowSet:
@@ -139,7 +184,17 @@ def _held_out(rows: Sequence[SiteRow]) -> tuple[bool, ...]:
     for row in rows:
         sizes[row.kind, row.gpus].add(row.size_bytes)
     order = {key: sorted(own) for key, own in sizes.items()}
-    return tuple(order[row.kind, row.gpus].index(row.size_bytes) % _HELD_OUT_OF == 1 for row in rows)
+    held = {key: held_out_of(len(own)) for key, own in order.items()}
+    return tuple(held[row.kind, row.gpus][order[row.kind, row.gpus].index(row.size_bytes)] for row in rows)
+
+
+def held_out_of(count: int) -> tuple[bool, ...]:
+    """Return whether each of some rows is held out: every third, from the second.
+
+    Args:
+        count: The number of rows.
+    """
+    return tuple(number % _HELD_OUT_OF == 1 for number in range(count))
 
 
 def _repeats(logs: Sequence[BenchmarkLog]) -> float | None:

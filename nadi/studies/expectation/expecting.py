@@ -9,7 +9,6 @@ import numpy as np
 from nadi import topologies
 from nadi.configuration.run_file import collective_config
 from nadi.errors import ConfigError
-from nadi.inputs import parse_toml, plug_ins
 from nadi.inputs.arrays import Int64
 from nadi.inputs.limits import MAX_NPUS
 from nadi.insight.benchmark_logs import SEND_RECEIVE
@@ -28,11 +27,10 @@ from nadi.studies.expectation.link_loads import (
 )
 from nadi.studies.expectation.rows import ALL_SIZES, KINDS, SIZES, ClusterQuestion, Expectation, ExpectedRow, counted
 from nadi.studies.expectation.timing import LATENCY, CollectiveTime, HostGroup
-from nadi.topologies import clusters
+from nadi.topologies.machines import is_machine, machine
 from nadi.validation import Question, collective_question, ratio_band
 from nadi.workload.collectives import choose
 
-_GPUS_OF_SERVER, _GPUS_OF_RACK = 8, 72  # number of GPUs of a host of a named machine (topologies.machines)
 _SHOWN_SCALES = 3  # number of group sizes without --all: one host, two, and all
 _BEFORE_DATA = ("launch", "protocol", LATENCY)  # parts of a time that no link can hide
 _MAX_RATIO = 4  # ratio of sizes up to which the bytes of links are taken to be proportional
@@ -106,18 +104,15 @@ def _fabric(question: ClusterQuestion) -> tuple[TimedFabric, list[str]]:
 
 def _specification(question: ClusterQuestion) -> str:
     """Return the topology's specification: a machine without `npus` has as many as its hosts hold."""
-    name, _, rest = question.cluster.strip().partition(":")
-    keys = {part.partition("=")[0].strip() for part in rest.split(",")}
-    if clusters.is_cluster(name) and "npus" not in keys:
+    values = topologies.parse_spec(question.cluster)
+    name = str(values["name"])
+    if "npus" in values or topologies.names_cluster(name, values) or not is_machine(name):
         return question.cluster
     hosts = question.hosts or (question.command.hosts() if question.command else 0) or 1
-    if "npus" in keys or name not in plug_ins.names("machine"):
-        return question.cluster
-    is_rack = parse_toml(plug_ins.toml_file("machine", name, ConfigError).read_text(encoding="utf-8")).get("rack")
-    gpus = (_GPUS_OF_RACK if is_rack else _GPUS_OF_SERVER) * hosts
+    gpus = machine(name).domain_gpus * hosts
     if gpus > MAX_NPUS:
         raise ConfigError(f"--hosts {hosts}: found {gpus:,} GPUs; expected at most {MAX_NPUS:,}")
-    return f"{name}:{','.join(filter(None, (f'npus={gpus}', rest)))}"
+    return topologies.spec_with_gpus(question.cluster, gpus)
 
 
 def _kinds(question: ClusterQuestion) -> Sequence[str]:
