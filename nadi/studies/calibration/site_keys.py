@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nadi.inputs import plug_ins
 from nadi.inputs.documents import read_toml
 from nadi.inputs.units import format_bytes
 from nadi.studies.calibration.constants import WIRE, Factors, algorithm_with, header_bytes
@@ -89,11 +90,10 @@ def _tree_of_cluster(name: str, values: Mapping[str, object]) -> dict[str, Any]:
     cluster: Cluster = find(str(path.resolve()) if path.is_file() else name)
     written = cluster.model_dump(mode="json", exclude_unset=True, exclude={"name", "parameters", "calibration", "host"})
     tree = {"summary": f"{cluster.summary or name}, calibrated", **{k: v for k, v in written.items() if k != "summary"}}
-    if path.is_file():
-        given = read_toml(path, "the file of a cluster", TopologyError)
-        tree |= {key: given[key] for key in ("host",) if key in given}
-    elif "host" in cluster.model_fields_set:
-        tree["host"] = {key: value for key, value in cluster.host.model_dump().items() if value is not None}
+    # as written, with units, which the parsed values have lost
+    file = path if path.is_file() else plug_ins.toml_file("cluster", name, TopologyError)
+    given = read_toml(file, "the file of a cluster", TopologyError)
+    tree |= {key: given[key] for key in ("host",) if key in given}
     parameters = {**cluster.parameters, **{key: value for key, value in values.items() if key != "gpus"}}
     if "gpus" in values:
         tree["gpus"] = int(str(values["gpus"]))

@@ -28,7 +28,7 @@ from nadi.studies.expectation.link_loads import (
 from nadi.studies.expectation.rows import ALL_SIZES, KINDS, SIZES, ClusterQuestion, Expectation, ExpectedRow, counted
 from nadi.studies.expectation.timing import LATENCY, CollectiveTime, HostGroup
 from nadi.topologies.machines import is_machine, machine
-from nadi.validation import Question, collective_question, ratio_band
+from nadi.validation import Question, class_bands, collective_question
 from nadi.workload.collectives import choose
 
 _SHOWN_SCALES = 3  # number of group sizes without --all: one host, two, and all
@@ -227,8 +227,9 @@ def _row(group: HostGroup, scale: _Scale, kind: str, size_bytes: int, paths: _Pa
         parts[typical.tier] = typical.time_ps / time_ps
     limit, share = max(parts.items(), key=lambda part: part[1]) if parts else ("", None)
     name = _class_of(group, scale, group.algorithm(kind)).class_name()
+    bands = class_bands(name)
     # without paths it is not known what switches add
-    band = None if kind in paths.unknown else ratio_band(name, size_bytes)
+    band = None if kind in paths.unknown else bands.at(min(1.0, sum(parts.get(part, 0.0) for part in _BEFORE_DATA)))
     return ExpectedRow(
         kind=kind,
         bytes=size_bytes,
@@ -243,6 +244,7 @@ def _row(group: HostGroup, scale: _Scale, kind: str, size_bytes: int, paths: _Pa
         source=source,
         class_name=name,
         cases=band.cases if band else 0,
+        measured=bands.kinds.get(kind, 0),
         coverage=band.coverage if band else None,
         paths=len(fabric) if max(times) > min(times) else 0,
     )
