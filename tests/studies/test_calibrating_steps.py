@@ -85,6 +85,7 @@ def test_a_site_as_cited_is_refused(tmp_path):
     assert not (tmp_path / "own.toml").exists()
 
 
+@pytest.mark.slow
 def test_plans_take_the_hosts_time_of_their_gpu():
     """A plan that leaves host_ms open takes that of the GPU; its user's, and that of its profile, stay."""
     machine = rules.TrainingMachine(gpu=find_gpu("h100:step_host=3.25ms"))

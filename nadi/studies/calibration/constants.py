@@ -9,10 +9,12 @@ to 100 ms of a step beside what profiles describe (the profile fsdp-2023).
 """
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from nadi.inputs.units import format_bytes
 from nadi.pdes import Settings
+from nadi.workload.collectives import with_parameters
 from nadi.workload.collectives.nccl.generations import Generation
 from nadi.workload.collectives.nccl.site import FACTOR_RANGE
 from nadi.workload.collectives.nccl.tables import TABLES
@@ -86,21 +88,16 @@ def header_bytes(settings: Settings, wire_factor: float) -> int:
     return max(1, round((mtu + settings.header_bytes) / wire_factor) - mtu)
 
 
-def algorithm_with(algorithm: str, factors: Factors, parameters: str = "") -> str:
+def algorithm_with(algorithm: str, factors: Factors, parameters: Mapping[str, str] = {}) -> str:
     """Return the text of NCCL's algorithm with the factors of a site in place of those that it has.
 
     Args:
         algorithm: The algorithm with its parameters, as users write it.
         factors: The factors of the site.
-        parameters: Further parameters, which replace equal ones; "" = none.
+        parameters: Further parameters by name, which replace equal ones.
     """
-    name, _, rest = algorithm.partition(":")
-    given = [part for part in parameters.split(",") if part]
-    replaced = {f"{each}_factor" for each in NAMES} | {part.partition("=")[0] for part in given}
-    kept = [part for part in rest.split(",") if part.strip() and part.partition("=")[0].strip() not in replaced]
-    kept += given
-    added = [f"{each}_factor={factors[each]:g}" for each in NAMES if each != WIRE and factors.get(each, 1.0) != 1.0]
-    return f"{name}:{','.join(kept + added)}" if kept + added else name
+    added = {f"{each}_factor": f"{factors[each]:g}" for each in NAMES if each != WIRE and factors.get(each, 1.0) != 1.0}
+    return with_parameters(algorithm, {**parameters, **added}, {f"{each}_factor" for each in NAMES})
 
 
 def cited(name: str, generation: Generation, settings: Settings) -> str:

@@ -94,7 +94,7 @@ def _document(calibration: Calibration) -> dict[str, Any]:
         "repeats": calibration.rows.repeats,
         "refusal": calibration.refusal(),
         "rows": [
-            row._asdict() | {"held_out": held, "before_us": before, "after_us": after}
+            row.document() | {"held_out": held, "before_us": before, "after_us": after}
             for row, held, before, after in rows
         ],
         "left_out": [{"place": place, "reason": reason} for place, reason in calibration.rows.defects],

@@ -53,6 +53,10 @@ class StepRow(NamedTuple):
     file: str  # table that has it
     line: int  # number of its line, from 1
 
+    def document(self) -> dict[str, Any]:
+        """Return the row as JSON values."""
+        return self._asdict()
+
     @property
     def place(self) -> str:
         """Where the row stands."""
