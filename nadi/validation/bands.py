@@ -70,11 +70,12 @@ def band_of(ratios: Sequence[float]) -> RatioBand | None:
 class ClassBands:
     """The bands of a class of questions about collectives."""
 
-    latency: RatioBand | None  # band of times that are all latency; None = fewer than three cases say it
+    latency: RatioBand | None  # band of times that are all latency, at the cases' own sites; None = fewer than three
     rate: RatioBand | None  # band of times that are all data at a rate; None likewise
     kinds: Mapping[str, int]  # number of measured cases by kind of collective
+    sites: RatioBand | None = None  # band of sites' factors on latency; None = it is that of the machine alone
 
-    def at(self, latency_share: float) -> RatioBand | None:
+    def at(self, latency_share: float, *, is_calibrated: bool = False) -> RatioBand | None:
         """Return the band of a time; None if what decides it was not measured.
 
         Where only one of both was measured, it stands for the other one too, whose share is smaller. Cases and
@@ -82,11 +83,15 @@ class ClassBands:
 
         Args:
             latency_share: The share of launch and times of steps in the predicted time, 0 to 1.
+            is_calibrated: Whether the prediction has the site's own constants, so that sites do not differ.
         """
-        deciding = self.latency if latency_share >= LATENCY_DECIDES else self.rate
+        of_site = self.latency
+        if of_site is not None and self.sites is not None and not is_calibrated:
+            of_site = of_site.between_sites(self.sites)
+        deciding = of_site if latency_share >= LATENCY_DECIDES else self.rate
         if deciding is None:
             return None
-        latency, rate = self.latency or deciding, self.rate or deciding
+        latency, rate = of_site or deciding, self.rate or deciding
         low, high, log_sd = (
             latency_share * of_latency + (1 - latency_share) * of_rate
             for of_latency, of_rate in (
@@ -107,10 +112,9 @@ def bands_of(cases: Sequence[tuple[str, float, float]], sites: RatioBand | None 
     """
     of_latency = [ratio for _, share, ratio in cases if share >= LATENCY_DECIDES]
     of_rate = [ratio for _, share, ratio in cases if share < LATENCY_DECIDES]
-    latency, kinds = band_of(of_latency), [kind for kind, _, _ in cases]
-    if latency is not None and sites is not None:
-        latency = latency.between_sites(sites)
-    return ClassBands(latency, band_of(of_rate), {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)})
+    kinds = [kind for kind, _, _ in cases]
+    counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+    return ClassBands(band_of(of_latency), band_of(of_rate), counts, sites)
 
 
 @cache
@@ -121,7 +125,10 @@ def _known() -> dict[str, ClassBands]:
         return None if values is None else RatioBand(**values)  # type: ignore[arg-type]  # as written
 
     known = json.loads(BANDS.read_text(encoding="utf-8"))
-    return {name: ClassBands(band(each["latency"]), band(each["rate"]), each["kinds"]) for name, each in known.items()}
+    return {
+        name: ClassBands(band(each["latency"]), band(each["rate"]), each["kinds"], band(each["sites"]))
+        for name, each in known.items()
+    }
 
 
 def class_bands(class_name: str) -> ClassBands:

@@ -92,14 +92,16 @@ def test_every_row_says_where_it_comes_from(rows: list[dict[str, Any]]) -> None:
         bands = class_bands(row["class"])
         assert bands.latency is not None
         assert bands.rate is not None
-        ends = sorted((bands.latency.high, bands.rate.high))
+        between = bands.latency if bands.sites is None else bands.latency.between_sites(bands.sites)
+        assert (bands.sites is None) == (row["hosts"] == 1)
+        ends = sorted((between.high, bands.rate.high))
         assert ends[0] <= row["slowest_us"] / row["time_us"] * (1 + 1e-9)
         assert row["slowest_us"] / row["time_us"] <= ends[1] * (1 + 1e-9)
         assert row["cases"] in {bands.latency.cases, bands.rate.cases}
         measured = bands.kinds.get(row["collective"], 0)
         assert row["evidence"].startswith(f"{measured} of" if measured else "no measured rows behind this")
         if row["limit"] in {"launch", "protocol"} and row["limit_share"] > 0.5:
-            assert (row["cases"], row["coverage"]) == (bands.latency.cases, bands.latency.coverage)
+            assert (row["cases"], row["coverage"]) == (between.cases, between.coverage)
 
 
 @pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce"])
@@ -227,12 +229,26 @@ def test_a_band_is_that_of_latency_and_of_rates_by_their_shares() -> None:
     sites = band_of([1.0, 1.0, 3.0])
     assert sites is not None
     between = bands_of(cases, sites)
-    assert between.rate == bands.rate
-    assert between.latency is not None
-    assert (between.latency.low, between.latency.high, between.latency.coverage) == (1.0, 6.0, 0.25)
+    assert between.at(0) == bands.at(0)
+    assert between.at(1, is_calibrated=True) == bands.at(1)
+    other = between.at(1)
+    assert other is not None
+    assert (other.low, other.high, other.coverage) == (1.0, 6.0, 0.25)
     only = bands_of(cases[:3])
     assert only.at(0.2) is None
     assert only.at(0.8) is not None
+
+
+def test_a_calibrated_cluster_has_no_spread_of_sites(tmp_path: Path) -> None:
+    """Only a file with fitted constants of collectives has the band of rows alone, which matters over hosts."""
+    text = 'gpu = "h100"\ngpus_per_host = 8\ngpus = 64\n[fabric]\nname = "dgx-h100"\n'
+    highs = {}
+    for name, provenance in (("cited", ""), ("own", "[calibration]\nfactors = { nic = 1.0 }\n")):
+        (tmp_path / f"{name}.toml").write_text(text + provenance, encoding="utf-8")
+        rows = nadi.expect(f"{tmp_path / name}.toml:gpus=16", 0, "all-reduce", "1KiB")["rows"]
+        highs[name] = [row["slowest_us"] / row["time_us"] for row in rows]
+    assert highs["own"][0] == highs["cited"][0]
+    assert highs["own"][1] < highs["cited"][1] / 1.5
 
 
 @pytest.mark.slow

@@ -22,8 +22,9 @@ from nadi.simulation.closed_forms import closed_form, payload_shape
 from nadi.simulation.resolving import Resolver, TimedFabric
 from nadi.studies.calibration.constants import WIRE, Factors, algorithm_with, header_bytes
 from nadi.studies.calibration.rows import SiteRow
-from nadi.topologies import Graph, names_cluster, parse_spec, spec_with_gpus
+from nadi.topologies import Graph, names_cluster, parse_spec
 from nadi.topologies.machines import is_machine
+from nadi.topologies.registry import spec_with_gpus
 from nadi.workload.collectives import ON_NVSWITCHES, choose, defaults_on, with_parameters
 from nadi.workload.shape import GroupShape
 

@@ -27,7 +27,9 @@ from nadi.studies.expectation.link_loads import (
 )
 from nadi.studies.expectation.rows import ALL_SIZES, KINDS, SIZES, ClusterQuestion, Expectation, ExpectedRow, counted
 from nadi.studies.expectation.timing import LATENCY, CollectiveTime, HostGroup
+from nadi.topologies.clusters import find
 from nadi.topologies.machines import is_machine, machine
+from nadi.topologies.registry import spec_with_gpus
 from nadi.validation import Question, class_bands, collective_question
 from nadi.workload.collectives import choose
 
@@ -59,12 +61,13 @@ def expect(question: ClusterQuestion, tell: Callable[[str], None] = lambda _: No
     kinds = _kinds(question)
     scales = [_of_command(graph, question, command)] if command else list(_scales(graph, question))
     rows, counts = [], []
+    is_calibrated = _is_calibrated(question.cluster)
     hashed, loads = is_hashed(graph, fabric.settings), is_oversubscribed(graph)
     for scale in scales:
         follows = (hashed or loads) and scale.hosts > 1
         channels = command.channels if command else (0, 0)
         group = HostGroup(fabric, scale.members, command.nccl if command else {}, channels, follows_links=follows)
-        paths = _Paths(group, hashed=hashed)
+        paths = _Paths(group, hashed=hashed, is_calibrated=is_calibrated)
         for kind in kinds:
             for asked_bytes in _sizes(question):
                 size_bytes, count = (
@@ -102,6 +105,14 @@ def _fabric(question: ClusterQuestion) -> tuple[TimedFabric, list[str]]:
     return fabric, list(fabric.warnings)
 
 
+def _is_calibrated(cluster: str) -> bool:
+    """Return whether a cluster's file has constants of collectives that were fitted to its own measurements."""
+    values = topologies.parse_spec(cluster)
+    if not topologies.names_cluster(values["name"], values):
+        return False
+    return bool(find(str(values["name"])).calibration.get("factors"))
+
+
 def _specification(question: ClusterQuestion) -> str:
     """Return the topology's specification: a machine without `npus` has as many as its hosts hold."""
     values = topologies.parse_spec(question.cluster)
@@ -112,7 +123,7 @@ def _specification(question: ClusterQuestion) -> str:
     gpus = machine(name).domain_gpus * hosts
     if gpus > MAX_NPUS:
         raise ConfigError(f"--hosts {hosts}: found {gpus:,} GPUs; expected at most {MAX_NPUS:,}")
-    return topologies.spec_with_gpus(question.cluster, gpus)
+    return spec_with_gpus(question.cluster, gpus)
 
 
 def _kinds(question: ClusterQuestion) -> Sequence[str]:
@@ -172,9 +183,12 @@ def _of_command(graph: topologies.Graph, question: ClusterQuestion, command: Ncc
 class _Paths:
     """Times of the links between the hosts of a group, by kind and choice: proportional to the size."""
 
-    def __init__(self, group: HostGroup, *, hashed: bool) -> None:
-        """Begin without times; hashed: whether switches choose paths by hashes."""
-        self._group, self._hashed = group, hashed
+    def __init__(self, group: HostGroup, *, hashed: bool, is_calibrated: bool) -> None:
+        """Begin without times.
+
+        hashed: whether switches choose paths by hashes; is_calibrated: whether the cluster has a site's own constants.
+        """
+        self._group, self._hashed, self.is_calibrated = group, hashed, is_calibrated
         self._known: dict[tuple[str, str], tuple[int, list[FabricTime]]] = {}
         self.unknown: set[str] = set()  # kinds of collectives whose paths could not be followed
 
@@ -229,7 +243,8 @@ def _row(group: HostGroup, scale: _Scale, kind: str, size_bytes: int, paths: _Pa
     name = _class_of(group, scale, group.algorithm(kind)).class_name()
     bands = class_bands(name)
     # without paths it is not known what switches add
-    band = None if kind in paths.unknown else bands.at(min(1.0, sum(parts.get(part, 0.0) for part in _BEFORE_DATA)))
+    latency = min(1.0, sum(parts.get(part, 0.0) for part in _BEFORE_DATA))
+    band = None if kind in paths.unknown else bands.at(latency, is_calibrated=paths.is_calibrated)
     return ExpectedRow(
         kind=kind,
         bytes=size_bytes,
