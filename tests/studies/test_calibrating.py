@@ -80,6 +80,20 @@ def test_known_constants_are_found_over_hosts(tmp_path):
     assert found.errors(after=True, held_out=True).mean < found.errors(after=False, held_out=True).mean / 2
 
 
+@pytest.mark.full
+def test_known_constants_of_a_rack_are_found(tmp_path):
+    """A rack of 72 GPUs is one NVLink domain, whatever number of hosts the list of ranks has."""
+    site = {"launch": 1.4, "nvlink": 0.85}
+    paths = logs(tmp_path, site, "gb200-nvl72", 72, ("all-reduce", "all-gather"), SIZES[:-1], seed=3)
+    found = calibrate("gb200-nvl72:npus=72", read_rows(paths))
+    assert_found(found, site)
+    assert {each.why for each in found.constants if each.name in {"nic", "wire"}} == {"no row depends on it"}
+    assert found.errors(after=True, held_out=True).mean < found.errors(after=False, held_out=True).mean / 2
+    write_cluster([found], tmp_path / "own.toml")
+    cluster = find(str(tmp_path / "own.toml"))
+    assert (cluster.gpus_per_host, cluster.gpus, cluster.gpu) == (72, 72, "gb200")
+
+
 @pytest.mark.slow
 def test_one_bad_row_does_not_decide(tmp_path, fitted):
     """A row that takes three times as long as it should moves no constant by more than its uncertainty."""

@@ -6,6 +6,8 @@ from typing import Any
 from rich.console import Group
 
 from nadi.studies.calibration.calibrating import Calibration
+from nadi.studies.calibration.rows import SiteRow
+from nadi.studies.calibration.steps import StepRow
 from nadi.terminal import FittedTable, name_column, text_column
 
 
@@ -63,8 +65,9 @@ def calibration_document(calibrations: Sequence[Calibration]) -> dict[str, Any]:
 
 def _document(calibration: Calibration) -> dict[str, Any]:
     """Return what was found of collectives or steps."""
+    measured: Sequence[SiteRow | StepRow] = calibration.rows.rows
     rows = zip(
-        calibration.rows.rows,
+        measured,
         calibration.rows.is_held_out,
         calibration.before_us.tolist(),
         calibration.after_us.tolist(),
