@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import nccl_tables
-from validation_groups import GROUPS, HERE, RECORDED, Group, errors_of, model_of, settled_plan
+from validation_groups import GROUPS, HERE, RECORDED, Group, errors_of, latency_shares, model_of, settled_plan
 from validation_page import written_files
 
 import nadi
@@ -258,6 +258,8 @@ def _record(group: Group, values: list[float], recorded: dict[str, Any], code: s
     """Put the values of a group that code with a hash has run into the recorded results by group."""
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
     recorded[group.name] = {"date": today, "code": code, "values": values}
+    if shares := latency_shares(group):
+        recorded[group.name]["latency_shares"] = shares
     if group.tables:
         published = [us for table in group.tables for us in table.measured_us()]
         group.rows[:] = nccl_tables.rows(group.tables, published)

@@ -6,25 +6,35 @@ import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import nccl_tables
+import numpy as np
 
 from nadi import topologies
+from nadi.configuration.run_file import collective_config
+from nadi.simulation.closed_forms import payload_shape
+from nadi.simulation.resolving import Resolver, TimedFabric
 from nadi.topologies import clusters
 from nadi.validation import (
     STATUSES,
+    ClassBands,
     ClassErrors,
     Question,
     band_of,
+    bands_of,
     collective_question,
     serving_questions,
-    size_name,
     step_question,
 )
+from nadi.workload.collectives import choose, defaults_on
+from nadi.workload.collectives.nccl.time_parts import LATENCY_PARTS
 from nadi.workload.generators.models import Model, find
 from nadi.workload.generators.training import ParallelPlan, parallel_plan, rules
+from nadi.workload.shape import GroupShape
 
 _SIZE = re.compile(r"([0-9]+) ?(KiB|MiB|GiB)")
 HERE = Path(__file__).parent
@@ -124,6 +134,8 @@ def checked(group: Group) -> Group:
 
 
 GROUPS = tuple(_groups())
+SITES = tomllib.loads((HERE / "published_figures.toml").read_text(encoding="utf-8"))["site"]
+"""Sites with the factor that `nadi calibrate` finds on their times of steps between hosts."""
 
 
 def errors_of(group: Group, values: Sequence[float]) -> list[float]:
@@ -144,19 +156,13 @@ class Case(NamedTuple):
     question: Question
     value: float  # Nadi's value, in the unit of the group
     error: float  # signed relative error of it
+    collective: str = ""  # kind of collective, for NCCL's; "" = another question
+    latency_share: float = 0.0  # share of latency in Nadi's value (nadi.validation.bands), for NCCL's collectives
 
     @property
     def ratio(self) -> float:
         """Measured over predicted time of a collective; some figures are bandwidths."""
         return 1 + self.error if self.group.unit == "GB/s" else 1 / (1 + self.error)
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of a collective's buffer, from its own field or the end of the row's name."""
-        if "bytes" in self.row:
-            return int(self.row["bytes"])
-        count, unit = _SIZE.findall(self.row["what"])[-1]
-        return int(count) << {"KiB": 10, "MiB": 20, "GiB": 30}[unit]
 
     @property
     def first_error(self) -> float | None:
@@ -173,8 +179,12 @@ def cases_by_class(recorded_by_group: Mapping[str, Any]) -> dict[str, list[Case]
     cases: dict[str, list[Case]] = {}
     for group in GROUPS:
         values = recorded_by_group[group.name]["values"]
-        for of_row in zip(group.rows, group.questions(), values, errors_of(group, values), strict=not group.tables):
+        shares = recorded_by_group[group.name].get("latency_shares", [])
+        of_rows = zip(group.rows, group.questions(), values, errors_of(group, values), strict=not group.tables)
+        for number, of_row in enumerate(of_rows):
             case = Case(group, *of_row)
+            if number < len(shares):
+                case = case._replace(collective=collective_of(group, case.row).kind, latency_share=shares[number])
             cases.setdefault(case.question.class_name(), []).append(case)
     return cases
 
@@ -202,18 +212,87 @@ def class_errors(cases: Sequence[Case]) -> ClassErrors:
     )
 
 
-def class_bands(cases: Mapping[str, Sequence[Case]]) -> dict[str, dict[str, Any]]:
-    """Return the bands of collectives (nadi.validation.bands), by the name of the class and that of the size.
+def bands_by_class(cases: Mapping[str, Sequence[Case]]) -> dict[str, dict[str, Any]]:
+    """Return the bands of collectives (nadi.validation.bands) by the name of the class.
 
     Args:
         cases: The rows by the name of their class.
     """
-    bands: dict[str, dict[str, Any]] = {}
-    for name, of_class in cases.items():
-        if of_class[0].question.subject != "collective" or of_class[0].question.algorithm != "nccl":
-            continue
-        for size in ("small", "large"):
-            band = band_of([case.ratio for case in of_class if size_name(case.size_bytes) == size])
-            if band is not None:
-                bands.setdefault(name, {})[size] = asdict(band)
-    return bands
+    return {
+        name: asdict(bands_of_cases(of_class))
+        for name, of_class in cases.items()
+        if of_class[0].question.subject == "collective" and of_class[0].question.algorithm == "nccl"
+    }
+
+
+def bands_of_cases(cases: Sequence[Case]) -> ClassBands:
+    """Return the bands of rows of NCCL's collectives of one class.
+
+    Args:
+        cases: The rows.
+    """
+    between_hosts = cases[0].question.domains > 1
+    rows = [(case.collective, case.latency_share, case.ratio) for case in cases]
+    return bands_of(rows, band_of([site["factor"] for site in SITES]) if between_hosts else None)
+
+
+class MeasuredCollective(NamedTuple):
+    """A collective of a row, as Nadi times it."""
+
+    topology: str
+    overrides: tuple[str, ...]  # values of keys of a run file
+    kind: str
+    size_bytes: int
+    algorithm: str  # "" = the fabric's
+
+
+def collective_of(group: Group, row: Mapping[str, Any]) -> MeasuredCollective:
+    """Return the collective of a row of NCCL's times.
+
+    Args:
+        group: The group of the row.
+        row: The row.
+    """
+    count, unit = (_SIZE.findall(row["what"]) or [("0", "KiB")])[-1]
+    size_bytes = int(row.get("bytes", int(count) << {"KiB": 10, "MiB": 20, "GiB": 30}[unit]))
+    if group.tables:
+        title, kind, _ = row["what"].rsplit(", ", 2)
+        (table,) = (table for table in group.tables if table.title == title)
+        return MeasuredCollective(table.topology, (), kind, size_bytes, "")
+    if "topology" in row:
+        kind = row.get("kind", row.get("collective"))
+        return MeasuredCollective(row["topology"], (), kind, size_bytes, row.get("algorithm", ""))
+    words = shlex.split(group.command)
+    overrides = tuple(after for word, after in pairwise(words) if word == "--set")
+    algorithm = words[words.index("--algorithm") + 1] if "--algorithm" in words else ""
+    return MeasuredCollective(_named_topology(group.command), overrides, words[2], size_bytes, algorithm)
+
+
+def latency_shares(group: Group) -> list[float]:
+    """Return the share of latency in Nadi's time of each row; [] if the rows are no collectives of NCCL.
+
+    Args:
+        group: The group.
+    """
+    questions = group.questions()
+    if not group.rows or questions[0].subject != "collective" or questions[0].algorithm != "nccl":
+        return []
+
+    @cache
+    def fabric(topology: str, overrides: tuple[str, ...]) -> TimedFabric:
+        return Resolver(collective_config(topology, overrides), force=True).idle_fabric(1)
+
+    @cache
+    def shape(topology: str, overrides: tuple[str, ...], trees: str) -> GroupShape:
+        on = fabric(topology, overrides)
+        return payload_shape(on.graph, on.settings, np.arange(on.graph.npus), trees=trees)
+
+    shares = []
+    for row in group.rows:
+        asked = collective_of(group, row)
+        own = fabric(asked.topology, asked.overrides)
+        named = own.collectives.algorithm.get(asked.kind) or defaults_on(own.graph)[asked.kind]
+        chosen = choose(asked.kind, asked.algorithm or named)
+        parts = chosen.parts_of_time(asked.kind, shape(asked.topology, asked.overrides, chosen.trees), asked.size_bytes)
+        shares.append(round(sum(parts.get(part, 0.0) for part in LATENCY_PARTS), 4))
+    return shares

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import nccl_tables
-from validation_groups import GROUPS, Case, Group, cases_by_class, class_bands, class_errors, errors_of
+from validation_groups import GROUPS, Case, Group, bands_by_class, cases_by_class, class_errors, errors_of
 
 from nadi.validation import STATUSES, ClassErrors
 
@@ -71,7 +71,7 @@ def written_files(recorded_by_group: Mapping[str, Any], root: Path) -> dict[Path
         PAGE: page(recorded_by_group, cases, errors),
         README: _TABLE.sub("\n".join(_class_table(errors, PAGE)).removeprefix("| class of question |") + "\n", readme),
         ERRORS: json.dumps({name: asdict(each) for name, each in errors.items()}, indent=1) + "\n",
-        BANDS: json.dumps(class_bands(cases), indent=1) + "\n",
+        BANDS: json.dumps(bands_by_class(cases), indent=1) + "\n",
         **{f"{PICTURES}/{name}.svg": picture for name, picture in plots(recorded_by_group).items()},
     }
     return {root / path: text for path, text in texts.items()}

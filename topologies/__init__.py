@@ -1,8 +1,9 @@
 """Networks as graphs: builders, importers, routing.
 
 `build("fat-tree:k=16,rate=100Gbps,delay=1us")` returns a `Graph`; `topologies()` lists what can be built. Other folders
-use only these names and five modules (tests/rules/doors.py): `clusters`, `machines`, `endpoints` (NPUs that a run adds
-to a fabric), `deadlock` (circles of waiting links) and `builders.htsim`, whose files an importer reads.
+use only these names and six modules (tests/rules/doors.py): `clusters`, `machines`, `registry` (specs of parts of
+clusters), `endpoints` (NPUs that a run adds to a fabric), `deadlock` (circles of waiting links) and `builders.htsim`,
+whose files an importer reads.
 """
 
 from nadi.topologies.builders.file import write_toml

@@ -118,6 +118,18 @@ def format_spec(values: Mapping[str, object]) -> str:
     return f"{values.get('name')}:{pairs}" if pairs else str(values.get("name"))
 
 
+def spec_with_gpus(spec: str, gpus: int) -> str:
+    """Return the spec of some GPUs of a cluster, machine or topology, in place of the number that it has.
+
+    Args:
+        spec: The text of a cluster or topology as users write it, with parameters.
+        gpus: The number of GPUs.
+    """
+    values = parse_spec(spec)
+    key = "gpus" if names_cluster(values["name"], values) else "npus"
+    return format_spec({**{each: value for each, value in values.items() if each != key}, key: gpus})
+
+
 def with_paths(spec: str, replace_path: Callable[[str], str]) -> str | None:
     """Return a spec such as "simai:path=F" with each path replaced by what the function returns for it.
 

@@ -202,22 +202,25 @@ def plan(
 
 def calibrate(
     cluster: str | Path,
-    logs: Sequence[str | Path],
+    logs: Sequence[str | Path] = (),
     out: str | Path | None = None,
     *,
+    traces: Sequence[str | Path] = (),
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Fit the constants of a site to measured collectives, as `nadi calibrate` does.
+    """Fit the constants of a site to measured collectives and training steps, as `nadi calibrate` does.
 
     Args:
         cluster: Name or file of the cluster, or a machine, optionally with parameters.
         logs: Files with the output of nccl-tests on it.
+        traces: Tables of training steps that were measured on it, in CSV.
         out: Cluster file to write; None = it is not written.
         progress: Whether to show progress on standard error.
 
     Returns:
-        The document of `nadi calibrate --json` (docs/how-to/calibrate.md): `constants` with factors and uncertainties,
-        `errors` of the fitted and of the held-out rows before and after, and `rows`.
+        The document of `nadi calibrate --json` (docs/how-to/calibrate.md): `collectives` and `steps`, each with
+        `constants` with values and uncertainties, `errors` of the fitted and of the held-out rows before and after, and
+        `rows`.
 
     Raises:
         ConfigError, TopologyError, WorkloadError: An argument is wrong; the message is one line.
@@ -226,7 +229,8 @@ def calibrate(
     from nadi.studies import calibration
 
     with shown(quiet=not progress) as display:
-        found = calibration.calibrate(str(cluster), calibration.read_rows([Path(log) for log in logs]), display)
+        tables = [Path(table) for table in traces]
+        found = calibration.calibrate_site(str(cluster), [Path(log) for log in logs], tables, display)
     if out is not None:
         calibration.write_cluster(found, Path(out))
     return calibration.calibration_document(found)

@@ -102,6 +102,8 @@ _UNMODELLED = {
     "NCCL_CUMEM_ENABLE": ("1", "memory of the buffers"),
     "NCCL_TOPO_FILE": ("", "what connects GPUs and NICs"),
 }
+# Variables that choose something: the parameter of "nccl" that they set, and its value by theirs
+_CHOICES = {"NCCL_ALGO": ("algo", _ALGORITHMS), "NCCL_PROTO": ("proto", {each: each for each in _PROTOCOLS})}
 # Variables that switch something, the value at which they do, and the parameter of "nccl" that it sets
 _SWITCHES = {
     "NCCL_NVLS_ENABLE": (0, {"nvls": "false"}),
@@ -376,18 +378,34 @@ def _split_word(word: str) -> list[str]:
     return [match[1], match[2]] if match else [word]
 
 
+def nccl_parameters(environment: Mapping[str, str], kind: str, place: str = "--command") -> dict[str, str]:
+    """Return the parameters of the algorithm "nccl" that variables set; ConfigError for values that are not known.
+
+    Args:
+        environment: The variables by name, of which others than those of NCCL's algorithms do not count.
+        kind: The kind of collective.
+        place: Where the variables are, for messages.
+    """
+    nccl: dict[str, str] = {}
+    for name, value in environment.items():
+        if name in _CHOICES:
+            nccl |= _choice(name, value, kind, place)
+        elif name in _SWITCHES:
+            at, parameter = _SWITCHES[name]
+            nccl |= parameter if _whole(name, value, 0, 2, place) == at else {}
+    return nccl
+
+
 def _with_environment(found: NcclTestsCommand) -> NcclTestsCommand:
     """Return the command with the parameters of NCCL that its variables set."""
-    nccl, unmodelled, channels = dict(found.nccl), list(found.not_modelled), {"MIN": 0, "MAX": 0}
+    nccl = {**found.nccl, **nccl_parameters(found.environment, found.kind)}
+    unmodelled, channels = list(found.not_modelled), {"MIN": 0, "MAX": 0}
     for name, value in found.environment.items():
         if name in _UNMODELLED:
             plain, what = _UNMODELLED[name]
             unmodelled += [f"{name}={value} ({what})"] if value != plain else []
-        elif name in {"NCCL_ALGO", "NCCL_PROTO"}:
-            nccl |= _choice(name, value, found.kind)
-        elif name in _SWITCHES:
-            at, parameter = _SWITCHES[name]
-            nccl |= parameter if _whole(name, value, 0, 2) == at else {}
+        elif name in _CHOICES or name in _SWITCHES:
+            continue
         elif match := _CHANNELS.fullmatch(name):
             channels[match[1]] = _whole(name, value, 1, MAX_CHANNELS)
         elif name.startswith(_PREFIXES) and not _WITHOUT_EFFECT.fullmatch(name):
@@ -398,33 +416,14 @@ def _with_environment(found: NcclTestsCommand) -> NcclTestsCommand:
     return found._replace(nccl=nccl, not_modelled=tuple(unmodelled), channels=(channels["MIN"], channels["MAX"]))
 
 
-def nccl_parameters(environment: Mapping[str, str], kind: str) -> dict[str, str]:
-    """Return the parameters of the algorithm "nccl" that variables of a log set; others, and wrong ones, set none.
-
-    Args:
-        environment: Variables by name.
-        kind: Kind of collective.
-    """
-    found: dict[str, str] = {}
-    for name, value in environment.items():
-        try:
-            if name in {"NCCL_ALGO", "NCCL_PROTO"}:
-                found |= _choice(name, value, kind)
-            elif name in _SWITCHES and value.isdecimal() and int(value) == _SWITCHES[name][0]:
-                found |= _SWITCHES[name][1]
-        except ConfigError:  # a list, or an algorithm that Nadi does not have
-            continue
-    return found
-
-
-def _whole(name: str, text: str, minimum: int, maximum: int) -> int:
+def _whole(name: str, text: str, minimum: int, maximum: int, place: str = "--command") -> int:
     """Return the whole number that a variable has."""
     if not text.isdecimal() or len(text) > 9 or not minimum <= int(text) <= maximum:
-        raise ConfigError(f"--command: {name}={text}: expected a whole number from {minimum} to {maximum}")
+        raise ConfigError(f"{place}: {name}={text}: expected a whole number from {minimum} to {maximum}")
     return int(text)
 
 
-def _choice(name: str, text: str, kind: str) -> dict[str, str]:
+def _choice(name: str, text: str, kind: str, place: str) -> dict[str, str]:
     """Return the parameter algo or proto of NCCL_ALGO or NCCL_PROTO: "Ring", or by function "allreduce:tree;ring"."""
     chosen = ""
     for part in text.lower().split(";"):
@@ -433,7 +432,7 @@ def _choice(name: str, text: str, kind: str) -> dict[str, str]:
             chosen = rest
     if not chosen:
         return {}
-    known = _ALGORITHMS if name == "NCCL_ALGO" else dict(zip(_PROTOCOLS, _PROTOCOLS, strict=True))
+    parameter, known = _CHOICES[name]
     if chosen not in known:
-        raise ConfigError(f"--command: {name}={text}: expected one of {', '.join(known)}; Nadi takes one, no list")
-    return {"algo" if name == "NCCL_ALGO" else "proto": known[chosen]}
+        raise ConfigError(f"{place}: {name}={text}: expected one of {', '.join(known)}; Nadi takes one, no list")
+    return {parameter: known[chosen]}

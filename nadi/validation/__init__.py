@@ -5,6 +5,6 @@ class, which scripts/validation.py derives from figures that others measured (do
 makes bands of times of them.
 """
 
-from nadi.validation.bands import RatioBand, band_of, ratio_band, size_name
+from nadi.validation.bands import ClassBands, RatioBand, band_of, bands_of, class_bands
 from nadi.validation.bars import STATUSES, ClassErrors, ErrorBar, ErrorBarDocument, error_bars, errors_by_class
 from nadi.validation.questions import TOKENS, Question, collective_question, gpu_name, serving_questions, step_question

@@ -39,6 +39,23 @@ MODEL = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_h
 "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "tie_word_embeddings": false, "hidden_act": "silu"}"""
 
 
+# Steps of 8 H100 with 25 ms of host time: `nadi run` with compute.gpu = "h100:step_host=25ms", times noise of 1 %
+STEPS = """model,plan,step_ms
+gpt3-1.3b,"tp2,dp4,gb16,mb4",124.281
+gpt3-1.3b,"tp2,dp4,gb32,mb4",209.089
+gpt3-1.3b,"tp2,dp4,gb64,mb4",375.668
+gpt3-1.3b,"tp2,dp4,gb128,mb4",699.358
+gpt3-1.3b,"dp8,gb16,mb2,zero1",108.238
+gpt3-1.3b,"dp8,gb32,mb2,zero1",180.073
+gpt3-1.3b,"dp8,gb64,mb2,zero1",321.558
+llama3-8b,"tp8,gb4,mb1,sp",653.845
+llama3-8b,"tp8,gb8,mb1,sp",1260.315
+llama3-8b,"tp8,gb16,mb1,sp",2474.339
+gpt3-1.3b,"tp4,pp2,gb16,mb4",176.540
+gpt3-1.3b,"tp4,pp2,gb32,mb4",296.912
+"""
+
+
 FASTER = {
     "calibrate": {"tp8,dp2,gb64,mb4": "tp8,dp2,gb16,mb4", "gb64,tp8,mb4": "gb16,tp8,mb4,pp1"},
     "incast": {"--size 2MB": "--size 200kB"},
@@ -106,6 +123,7 @@ def prepare(page: str, folder: Path) -> None:
         assert main(["workload", *INCAST[:-1], str(folder / INCAST[-1])]) == 0
     if page == "calibrate":
         (folder / "all_reduce.log").write_text(log_of(AWS_P5))
+        (folder / "steps.csv").write_text(STEPS)
     if page == "my-fabric":
         (folder / "topo.xml").write_text(PARTIAL)
         (folder / "server.txt").write_text(MATRIX)

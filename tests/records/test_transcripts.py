@@ -13,10 +13,11 @@ from tests.nonempty import nonempty
 from tests.records import transcripts
 
 NAMES = sorted(path.stem for path in transcripts.FOLDER.glob("*.txt"))
+SLOW = {"calibrations"}
 
 
 @pytest.mark.usefixtures("points_here")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in NAMES])
 def test_commands_print_what_was_recorded(name, nadi, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(progress, "LINE_EVERY_S", math.inf)  # no line depends on how long a command takes

@@ -20,9 +20,10 @@ from nadi.simulation.closed_forms import payload_shape
 from nadi.simulation.resolving import Resolver, TimedFabric
 from nadi.studies.expectation import ClusterQuestion, expect, expectation_page, expectation_table, written
 from nadi.studies.expectation.link_loads import LinkLoads, between_hosts, of_shift
-from nadi.validation import band_of, ratio_band
+from nadi.validation import band_of, bands_of, class_bands
 from nadi.workload.collectives import choose
 from tests.nonempty import nonempty
+from tests.studies.published_sites import AWS_P5, CRUSOE
 
 H100 = "dgx-h100-superpod:gpus=64"
 SIZES = "1KiB,64KiB,1MiB,4MiB,16MiB,256MiB"
@@ -88,10 +89,19 @@ def test_every_row_says_where_it_comes_from(rows: list[dict[str, Any]]) -> None:
     for row in nonempty(rows):
         assert row["fastest_us"] < row["time_us"] < row["slowest_us"]
         assert row["threshold_busbw_GB_per_s"] < row["busbw_GB_per_s"] < row["best_busbw_GB_per_s"]
-        band = ratio_band(row["class"], row["bytes"])
-        assert band is not None
-        assert (row["cases"], row["coverage"]) == (band.cases, band.coverage)
-        assert row["slowest_us"] == pytest.approx(row["time_us"] * band.high)
+        bands = class_bands(row["class"])
+        assert bands.latency is not None
+        assert bands.rate is not None
+        between = bands.latency if bands.sites is None else bands.latency.between_sites(bands.sites)
+        assert (bands.sites is None) == (row["hosts"] == 1)
+        ends = sorted((between.high, bands.rate.high))
+        assert ends[0] <= row["slowest_us"] / row["time_us"] * (1 + 1e-9)
+        assert row["slowest_us"] / row["time_us"] <= ends[1] * (1 + 1e-9)
+        assert row["cases"] in {bands.latency.cases, bands.rate.cases}
+        measured = bands.kinds.get(row["collective"], 0)
+        assert row["evidence"].startswith(f"{measured} of" if measured else "no measured rows behind this")
+        if row["limit"] in {"launch", "protocol"} and row["limit_share"] > 0.5:
+            assert (row["cases"], row["coverage"]) == (between.cases, between.coverage)
 
 
 @pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce"])
@@ -203,6 +213,59 @@ def test_a_band_goes_from_rank_to_rank() -> None:
     assert few is not None
     assert (few.low, few.high, few.coverage) == (0.9, 1.2, 0.5)
     assert band_of([1.0, 1.1]) is None
+
+
+def test_a_band_is_that_of_latency_and_of_rates_by_their_shares() -> None:
+    """Cases by hand: latency takes 1 to 2 times as long as predicted, data 0.9 to 1.1 times."""
+    cases = [("all-reduce", 0.9, ratio) for ratio in (1.0, 1.5, 2.0)]
+    cases += [("all-gather", 0.1, ratio) for ratio in (0.9, 1.0, 1.1)]
+    bands = bands_of(cases)
+    assert bands.kinds == {"all-reduce": 3, "all-gather": 3}
+    for share, low, high in ((0.0, 0.9, 1.1), (0.25, 0.925, 1.325), (0.5, 0.95, 1.55), (1.0, 1.0, 2.0)):
+        band = bands.at(share)
+        assert band is not None
+        assert (band.low, band.high) == pytest.approx((low, high))
+        assert band.cases == 3
+    sites = band_of([1.0, 1.0, 3.0])
+    assert sites is not None
+    between = bands_of(cases, sites)
+    assert between.at(0) == bands.at(0)
+    assert between.at(1, is_calibrated=True) == bands.at(1)
+    other = between.at(1)
+    assert other is not None
+    assert (other.low, other.high, other.coverage) == (1.0, 6.0, 0.25)
+    only = bands_of(cases[:3])
+    assert only.at(0.2) is None
+    assert only.at(0.8) is not None
+
+
+def test_a_calibrated_cluster_has_no_spread_of_sites(tmp_path: Path) -> None:
+    """Only a file with fitted constants of collectives has the band of rows alone, which matters over hosts."""
+    text = 'gpu = "h100"\ngpus_per_host = 8\ngpus = 64\n[fabric]\nname = "dgx-h100"\n'
+    highs = {}
+    for name, provenance in (("cited", ""), ("own", "[calibration]\nfactors = { nic = 1.0 }\n")):
+        (tmp_path / f"{name}.toml").write_text(text + provenance, encoding="utf-8")
+        rows = nadi.expect(f"{tmp_path / name}.toml:gpus=16", 0, "all-reduce", "1KiB")["rows"]
+        highs[name] = [row["slowest_us"] / row["time_us"] for row in rows]
+    assert highs["own"][0] == highs["cited"][0]
+    assert highs["own"][1] < highs["cited"][1] / 1.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("site", "cluster"), [(AWS_P5, "dgx-h100"), (CRUSOE, "dgx-h100")], ids=["p5", "crusoe"])
+def test_published_sites_are_in_their_bands(site: tuple[str, str], cluster: str) -> None:
+    """Most times of sites whose NICs take longer are in the band, which has nothing of them but their factor."""
+    measured_us = [float(time) for time in site[0].split()]
+    sizes = [8 << power for power in range(len(measured_us))]
+    found = nadi.expect(cluster, 2, "all-reduce", ",".join(str(size) for size in sizes if size >= 1024))
+    rows = {row["bytes"]: row for row in found["rows"] if row["hosts"] == 2}
+    inside = [
+        rows[size]["fastest_us"] <= time_us <= rows[size]["slowest_us"]
+        for size, time_us in zip(sizes, measured_us, strict=True)
+        if size in rows
+    ]
+    assert len(inside) == 22
+    assert np.mean(inside) > 0.8, inside
 
 
 def test_channels_of_a_command_are_kept() -> None:

@@ -51,6 +51,11 @@ class Machine(Parameters):
     nvlink_delay: Time = Field(description="propagation delay between a GPU and the NVSwitch")
 
     @property
+    def domain_gpus(self) -> int:
+        """Number of GPUs of a whole NVLink domain: of a server, or of a rack."""
+        return _GPUS_PER_RACK if self.rack else _GPUS_PER_SERVER
+
+    @property
     def arguments(self) -> type[MachineArguments]:
         """Parameters of a cluster of the machine."""
         return RackArguments if self.rack else MachineArguments
@@ -77,7 +82,7 @@ class Machine(Parameters):
     def _domain(self, arguments: MachineArguments) -> dict[str, int]:
         """Return the parameters gpus_per_host and rails of an NVLink domain: a server or a rack."""
         # a part of a rack has as many rails as divide its GPUs: 6 GPUs have 2, since each rail takes equally many NICs
-        size = min(_GPUS_PER_RACK if self.rack else _GPUS_PER_SERVER, arguments.npus)
+        size = min(self.domain_gpus, arguments.npus)
         return {"gpus_per_host": size} | ({"rails": math.gcd(size, _RAILS_OF_RACK)} if self.rack else {})
 
 

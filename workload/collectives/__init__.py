@@ -66,7 +66,7 @@ member 0, since traces name no root.
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
@@ -425,6 +425,21 @@ def choose(kind: str, spec: str) -> AlgorithmChoice:
     parameters = tuple((key, given.get(key, value)) for key, value in own.items())
     proto = kernel_times.NO_TIMES if own_times else str(given.get("proto", kernel_times.AUTO))
     return AlgorithmChoice(name, parameters, splits, min(chains, splits), proto=proto)
+
+
+def with_parameters(spec: str, parameters: Mapping[str, str], without: Container[str] = ()) -> str:
+    """Return an algorithm as users write it, with parameters in place of equal ones of its own.
+
+    Args:
+        spec: The algorithm as users write it.
+        parameters: Values of parameters by name.
+        without: Names of parameters of the algorithm that are left out.
+    """
+    name, _, rest = spec.partition(":")
+    own = dict(part.partition("=")[::2] for part in rest.split(",") if part.strip())
+    kept = {key.strip(): value.strip() for key, value in own.items() if key.strip() not in without}
+    pairs = ",".join(f"{key}={value}" for key, value in (kept | dict(parameters)).items())
+    return f"{name}:{pairs}" if pairs else name
 
 
 def uneven_algorithms() -> tuple[str, ...]:

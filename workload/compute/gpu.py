@@ -21,6 +21,7 @@ from nadi.workload.errors import WorkloadError
 
 _KIND = "GPU"
 _MAX_LATENCY_PS = 10**9
+_MAX_STEP_HOST_PS = 10**13  # 10 s, beyond any time of a host in a step
 _MAX_MEMORY_BYTES = 1 << 50
 _CLOCK = {"GHz": 1e9, "MHz": 1e6}
 
@@ -67,6 +68,10 @@ def _latency_ps(value: object) -> int:
     return units.parse_time_within(value, _MAX_LATENCY_PS)
 
 
+def _step_host_ps(value: object) -> int:
+    return units.parse_time_within(value, _MAX_STEP_HOST_PS)
+
+
 def _as(parse: Callable[[object], object]) -> BeforeValidator:
     """Return a validator that parses a value with its unit."""
     return BeforeValidator(parse)
@@ -98,6 +103,8 @@ class Gpu(BaseModel):
         any_layout: Whether products in FP8 take their operands in any layout, so that no transposed copies are written.
         exposed_write: Share of the writing of a matrix product's tiles that the next tiles do not hide.
         host_link_Bps: Bandwidth to the host in bytes per second, one direction.
+        step_host_ps: Time in ps per training step for which the GPU waits for its host, beside what the software's
+            profile describes: `host_ms` of plans that leave it open. `nadi calibrate` fits it to a site; 0 elsewhere.
         latent_attention: Kernel of its libraries for latent attention, one of attention_kernels.LATENT.
         experts: Kernel of its libraries for grouped products, see workload/compute/gemm.py.
         attention: Fused attention algorithm of its libraries, one of attention_kernels.ALGORITHMS.
@@ -127,6 +134,7 @@ class Gpu(BaseModel):
     memory_latency_ps: Annotated[int, _as(_latency_ps)]  # Latency of an HBM read in ps
     launch_overhead_ps: Annotated[int, _as(_latency_ps)]  # Time in ps between consecutive kernel launches
     host_link_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - the same
+    step_host_ps: Annotated[int, _as(_step_host_ps)] = 0
     attention: Literal[
         "flash-attention-1",
         "flash-attention-2",
@@ -219,7 +227,7 @@ def find_gpu(name: str | Path) -> Gpu:
 
 _POWER_EXPONENT = 0.6
 _NOT_PARAMETERS = ("name", "nvidia_tables")
-_NOT_IN_TIMES = {"memory", "host_link"}  # Parameters that leave the times of operators as they are
+_NOT_IN_TIMES = {"memory", "host_link", "step_host"}  # Parameters that leave the times of operators as they are
 
 
 def _varied(gpu: Gpu, values: Mapping[str, Any], text: str, parameters: str) -> Gpu:

@@ -1,27 +1,28 @@
 """A calibration from rows to fitted constants: fit to two thirds of the rows, check on the third that is held out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from nadi.errors import ConfigError
-from nadi.inputs.arrays import Float64
+from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.errors import NadiError
 from nadi.launching.progress import NoProgress, Progress
-from nadi.studies.calibration.constants import CONSTANTS, NAMES, WIRE, Factors, cited
+from nadi.studies.calibration.constants import CONSTANTS, STEP_CONSTANTS, WIRE, Factors, SiteConstant, cited
 from nadi.studies.calibration.fitting import Fitter, alike, borne
-from nadi.studies.calibration.model import SiteFabric, SiteModel
-from nadi.studies.calibration.rows import RowSet, SiteRow
-from nadi.terminal import size_text
-from nadi.topologies import names_cluster, parse_spec
-from nadi.topologies.machines import is_machine
+from nadi.studies.calibration.model import SiteFabric, SiteModel, spec_of
+from nadi.studies.calibration.rows import RowSet, read_rows
+from nadi.studies.calibration.site_keys import cluster_tree, gpu_of, with_collectives
+from nadi.studies.calibration.steps import StepModel, StepSet, cited_step, gpu_with, read_steps
 from nadi.workload.collectives.nccl.generations import AUTO, generation_of
 from nadi.workload.shape import shape_of
 
 _ROUNDS = 6  # times that formulas are corrected by exact times where the fit has arrived
 _TILT_WIRE = 0.8  # factor on the rate of NICs at which the formulas' slope is measured
 _NEAR = 0.002  # largest error of corrected formulas with which no further round is needed
-_DIGITS = 3  # decimals of factors in the written file, a tenth of a percent
+_DIGITS = 3  # decimals of values in the written file: a tenth of a percent, a microsecond
 _GPUS_OF_SERVERS = 8  # largest number of GPUs of a server; NVLink domains with more are racks
 _FAR = 5.0  # distance from the fit, in scatters, from which a row is named
 _FAR_RATIO = 0.25  # and the same as a share of its time
@@ -36,12 +37,28 @@ class CalibrationRefusedError(NadiError, RuntimeError):
 class FittedConstant:
     """A constant after a calibration."""
 
-    name: str
-    meaning: str
+    constant: SiteConstant
     cited: str  # cited value with its unit
-    factor: float  # factor on the cited value; 1 = it stays
-    uncertainty: float  # standard deviation of the factor as a share of it; that of the prior if it stays
+    value: float  # factor on the cited value, or milliseconds
+    uncertainty: (
+        float  # standard deviation of its coordinate: of a factor as a share of it, of milliseconds in the unit
+    )
     why: str  # the rows that decide it, or why it stays
+
+    @property
+    def name(self) -> str:
+        """Name that users read."""
+        return self.constant.name
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether its value differs from the cited one."""
+        return self.value != self.constant.default
+
+    @property
+    def shown_uncertainty(self) -> str:
+        """The uncertainty as a share or in milliseconds."""
+        return self.constant.deviation_shown(self.uncertainty)
 
 
 @dataclass(frozen=True)
@@ -56,10 +73,10 @@ class ErrorsOfRows:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Constants of a site, fitted to its rows."""
+    """Constants of a site, fitted to its collectives, or to its training steps."""
 
     cluster: str  # cluster as the user wrote it
-    rows: RowSet
+    rows: RowSet | StepSet
     constants: tuple[FittedConstant, ...]
     before_us: Float64  # float64[rows], predicted times with the cluster's own constants
     after_us: Float64  # float64[rows], predicted times with the fitted constants
@@ -68,8 +85,8 @@ class Calibration:
 
     @property
     def factors(self) -> Factors:
-        """The factors by name, without those that are 1."""
-        return {each.name: each.factor for each in self.constants if each.factor != 1.0}
+        """The values of fitted constants by name."""
+        return {each.name: each.value for each in self.constants if each.is_fitted}
 
     def errors(self, *, after: bool, held_out: bool) -> ErrorsOfRows:
         """Return the errors of the rows that are fitted or held out.
@@ -79,23 +96,24 @@ class Calibration:
             held_out: Whether of the rows that are held out; else of those that are fitted.
         """
         which = np.array(self.rows.is_held_out) == held_out
-        measured = np.array([row.time_us for row in self.rows.rows])[which]
+        measured = np.array(self.rows.measured_us)[which]
         error = (self.after_us if after else self.before_us)[which] / measured - 1
         return ErrorsOfRows(len(error), float(np.abs(error).mean()), float(np.abs(error).max()), float(error.mean()))
 
     def refusal(self) -> str:
         """Return in one line why nothing should be written; "" if the constants predict held-out rows better."""
+        noun = self.rows.noun
         if not self.factors:
-            return "the rows bear no constant; expected rows whose errors a constant explains"
+            return f"the {noun} bear no constant; expected {noun} whose errors a constant explains"
         before, after = (self.errors(after=after, held_out=True).mean for after in (False, True))
         if after >= before:
-            found = f"held-out rows err by {after:.1%} with the fitted constants and by {before:.1%} without"
+            found = f"held-out {noun} err by {after:.1%} with the fitted constants and by {before:.1%} without"
             return f"{found}; expected less"
         return ""
 
 
 def calibrate(cluster: str, rows: RowSet, progress: Progress | NoProgress | None = None) -> Calibration:
-    """Return the constants of a site.
+    """Return the constants of a site's collectives.
 
     Args:
         cluster: The cluster as users write it: a name or file, or a machine.
@@ -117,46 +135,106 @@ def calibrate(cluster: str, rows: RowSet, progress: Progress | NoProgress | None
         model.tilted(model.exact_us({WIRE: _TILT_WIRE}), _TILT_WIRE)
     largest = fabrics[max(fabrics)]
     settings = largest.settings
-    high = np.full(len(CONSTANTS), np.inf)
     # no NIC is faster than with headers of one byte
-    high[NAMES.index(WIRE)] = np.log((settings.mtu_bytes + settings.header_bytes) / (settings.mtu_bytes + 1))
-    fitter = Fitter(model, rows.rows, high)
-    is_used = ~np.array(rows.is_held_out)
-    for number in range(_ROUNDS):
-        shown.begin(f"fit {number + 1} of {_ROUNDS}")
-        active, reasons = borne(fitter, is_used)
-        fitted = fitter.fit(active, is_used)
-        rounded = {name: round(factor, _DIGITS) for name, factor in fitted.factors.items()}
-        factors = {name: factor for name, factor in rounded.items() if factor != 1.0}
-        by_formula = model.log_us(factors, np.ones(len(rows.rows), np.bool_))
-        at_us = model.exact_us(factors)
-        if np.abs(np.log(at_us) - by_formula).max() < _NEAR:
-            break
-        model.anchored(at_us, factors)
+    fastest = (settings.mtu_bytes + settings.header_bytes) / (settings.mtu_bytes + 1)
+    constants = [each._replace(high=min(each.high, fastest)) if each.name == WIRE else each for each in CONSTANTS]
     generation = generation_of(
         AUTO, largest.graph.accelerator, shape_of(largest.graph, range(largest.graph.npus)).lines_bps[0]
     )
-    used = [row for row, held in zip(rows.rows, rows.is_held_out, strict=True) if not held]
+    cited_values = [cited(each.name, generation, settings) for each in CONSTANTS]
+    return _fitted(cluster, rows, model, constants, cited_values, before_us, shown)
+
+
+def calibrate_steps(
+    cluster: str,
+    steps: StepSet,
+    collectives: Calibration | None = None,
+    progress: Progress | NoProgress | None = None,
+) -> Calibration:
+    """Return the constants of a site's training steps: the time of its hosts, and rates of its GPUs.
+
+    Args:
+        cluster: The cluster as users write it: a name or file, or a machine.
+        steps: The measured steps.
+        collectives: Constants of collectives that were fitted before; None = those of the cluster.
+        progress: The display that names the current step; None = none.
+    """
+    shown = progress or NoProgress()
+    tree = cluster_tree(cluster, steps.gpus)
+    gpu, sections = gpu_of(tree), {}
+    if collectives is not None and not collectives.refusal():
+        sections = with_collectives({}, cluster, collectives.rows.gpus, collectives.factors)
+    model = StepModel(cluster, sections | {"compute": {**tree.get("compute", {}), "gpu": gpu}}, steps.rows)
+    shown.begin(f"times of {len(steps.rows)} steps")
+    before_us = model.exact_us(None)
+    model.anchored(before_us if gpu_with(gpu, {}) == gpu else model.exact_us({}), {})
+    cited_values = [cited_step(each.name, gpu) for each in STEP_CONSTANTS]
+    return _fitted(cluster, steps, model, STEP_CONSTANTS, cited_values, before_us, shown)
+
+
+def _fitted(
+    cluster: str,
+    rows: RowSet | StepSet,
+    model: SiteModel | StepModel,
+    constants: Sequence[SiteConstant],
+    cited_values: Sequence[str],
+    before_us: Float64,
+    progress: Progress | NoProgress,
+) -> Calibration:
+    """Return the constants that two thirds of the rows bear; the model is anchored at the cited values."""
+    fitter = Fitter(model, constants, rows.measured_us, rows.together)
+    is_used = ~np.array(rows.is_held_out)
+    for number in range(_ROUNDS):
+        progress.begin(f"fit {number + 1} of {_ROUNDS}")
+        active, reasons = borne(fitter, is_used)
+        fitted = fitter.fit(active, is_used)
+        rounded = {name: round(value, _DIGITS) for name, value in fitter.factors(fitted.at).items()}
+        values = {each.name: rounded[each.name] for each in constants if rounded[each.name] != each.default}
+        by_formula = model.log_us(values, np.ones(len(rows.rows), np.bool_))
+        at_us = model.exact_us(values)
+        if np.abs(np.log(at_us) - by_formula).max() < _NEAR:
+            break
+        model.anchored(at_us, values)
+    used = np.flatnonzero(is_used)
     same = alike(fitter, active, is_used)
+    deviations = fitter.deviations(fitted, is_used)
     why = {
-        number: _decided_by(fitted.slopes, fitted.weights, active, number, used) + _or_others(same[number])
+        number: rows.named(used[_deciding(fitted.slopes, fitted.weights, active, number)].tolist())
+        + _or_others([constants[other].name for other in same[number]])
         for number in active
-        if NAMES[number] in factors
     }
-    constants = tuple(
+    found = tuple(
         FittedConstant(
-            constant.name,
-            constant.meaning,
-            cited(constant.name, generation, settings),
-            factors.get(constant.name, 1.0),
-            float(fitted.deviation[number]),
-            why.get(number) or reasons.get(number, "the rows give the cited value"),
+            constant,
+            cited_values[number],
+            values.get(constant.name, constant.default),
+            float(deviations[number]) if number in active else constant.prior,
+            why[number] if constant.name in values else reasons.get(number, "the rows give the cited value"),
         )
-        for number, constant in enumerate(CONSTANTS)
+        for number, constant in enumerate(constants)
     )
-    return Calibration(
-        cluster, rows, constants, before_us, at_us, fitted.scatter, _far(rows.rows, at_us, fitted.scatter)
-    )
+    far = _far(rows, at_us, fitted.scatter)
+    return Calibration(cluster, rows, found, before_us, at_us, fitted.scatter, far)
+
+
+def calibrate_site(
+    cluster: str, logs: Sequence[Path], tables: Sequence[Path], progress: Progress | NoProgress | None = None
+) -> list[Calibration]:
+    """Return the constants of a site's collectives, of its steps, or of both; ConfigError without measurements.
+
+    Args:
+        cluster: The cluster as users write it: a name or file, or a machine.
+        logs: Files with the output of nccl-tests.
+        tables: Tables of measured steps.
+        progress: The display that names the current step; None = none.
+    """
+    if not logs and not tables:
+        raise ConfigError("found no measurements; expected --log with nccl-tests' output, or --trace with steps")
+    rows, steps = read_rows(logs) if logs else None, read_steps(tables) if tables else None
+    found = [] if rows is None else [calibrate(cluster, rows, progress)]
+    if steps is not None:
+        found.append(calibrate_steps(cluster, steps, found[0] if found else None, progress))
+    return found
 
 
 def _check_hosts(fabrics: dict[int, SiteFabric], rows: RowSet) -> None:
@@ -169,37 +247,19 @@ def _check_hosts(fabrics: dict[int, SiteFabric], rows: RowSet) -> None:
             raise ConfigError(f"{file}: {found}; expected a cluster with the servers that were measured")
 
 
-def spec_of(cluster: str, gpus: int) -> str:
-    """Return the fabric of some GPUs of a cluster, as users write it; ConfigError if it is no cluster or machine.
-
-    Args:
-        cluster: The cluster as users write it: a name or file, or a machine.
-        gpus: The number of GPUs.
-    """
-    values = dict(parse_spec(cluster))
-    name = str(values.pop("name", ""))
-    key = "gpus" if names_cluster(name, values) else "npus"
-    if key == "npus" and not is_machine(name):
-        raise ConfigError(f"{cluster}: found a topology; expected a cluster or machine (`nadi topology clusters`)")
-    others = {each: value for each, value in values.items() if each != key}
-    pairs = ",".join(f"{each}={value}" for each, value in (others | {key: gpus}).items())
-    return f"{name}:{pairs}"
-
-
-def _or_others(numbers: list[int]) -> str:
+def _or_others(names: Sequence[str]) -> str:
     """Return in words which constants explain the rows as well."""
-    names = " or ".join(NAMES[number] for number in numbers)
-    return f"; the rows do not tell it from {names}" if names else ""
+    return f"; the rows do not tell it from {' or '.join(names)}" if names else ""
 
 
-def _far(rows: tuple[SiteRow, ...], predicted_us: Float64, scatter: float) -> tuple[tuple[str, float], ...]:
+def _far(rows: RowSet | StepSet, predicted_us: Float64, scatter: float) -> tuple[tuple[str, float], ...]:
     """Return the places of rows that the fit does not reach, with measured over predicted time."""
-    ratios = np.array([row.time_us for row in rows]) / predicted_us
+    ratios = np.array(rows.measured_us) / predicted_us
     is_far = (np.abs(np.log(ratios)) > _FAR * scatter) & (np.abs(np.log(ratios)) > np.log1p(_FAR_RATIO))
-    return tuple((rows[place].place, float(ratios[place])) for place in np.flatnonzero(is_far))
+    return tuple((rows.rows[place].place, float(ratios[place])) for place in np.flatnonzero(is_far))
 
 
-def _decided_by(slopes: Float64, weights: Float64, active: list[int], number: int, rows: list[SiteRow]) -> str:
+def _deciding(slopes: Float64, weights: Float64, active: list[int], number: int) -> Int64:
     """Return the rows that say most about a constant, beside what the other constants explain."""
     root = np.sqrt(weights)
     own = root * slopes[:, number]
@@ -209,12 +269,4 @@ def _decided_by(slopes: Float64, weights: Float64, active: list[int], number: in
     share = own**2 / np.sum(own**2)
     by_share = np.argsort(-share, kind="stable")
     count = int(np.searchsorted(np.cumsum(share[by_share]), _DECISIVE)) + 1
-    chosen = [rows[place] for place in by_share[:count]]
-    by_kind: dict[str, list[int]] = {}
-    for row in chosen:
-        by_kind.setdefault(row.kind, []).append(row.size_bytes)
-    spans = [
-        f"{kind} {size_text(min(sizes))}" + (f" to {size_text(max(sizes))}" if min(sizes) < max(sizes) else "")
-        for kind, sizes in by_kind.items()
-    ]
-    return ", ".join(spans)
+    return by_share[:count].astype(np.int64)

@@ -22,11 +22,26 @@ from nadi.simulation.closed_forms import closed_form, payload_shape
 from nadi.simulation.resolving import Resolver, TimedFabric
 from nadi.studies.calibration.constants import WIRE, Factors, algorithm_with, header_bytes
 from nadi.studies.calibration.rows import SiteRow
-from nadi.topologies import Graph
-from nadi.workload.collectives import ON_NVSWITCHES, choose, defaults_on
+from nadi.topologies import Graph, names_cluster, parse_spec
+from nadi.topologies.machines import is_machine
+from nadi.topologies.registry import spec_with_gpus
+from nadi.workload.collectives import ON_NVSWITCHES, choose, defaults_on, with_parameters
 from nadi.workload.shape import GroupShape
 
 SEED = 1  # seed of hashed choices, as the default of `nadi collective`
+
+
+def spec_of(cluster: str, gpus: int) -> str:
+    """Return the fabric of some GPUs of a cluster, as users write it; ConfigError if it is no cluster or machine.
+
+    Args:
+        cluster: The cluster as users write it: a name or file, or a machine.
+        gpus: The number of GPUs.
+    """
+    values = parse_spec(cluster)
+    if not names_cluster(values["name"], values) and not is_machine(str(values["name"])):
+        raise ConfigError(f"{cluster}: found a topology; expected a cluster or machine (`nadi topology clusters`)")
+    return spec_with_gpus(cluster, gpus)
 
 
 @dataclass(frozen=True)
@@ -79,10 +94,10 @@ class SiteFabric:
         text = self.algorithm(row.kind)
         settings = self.settings
         if factors is not None:
-            text = algorithm_with(text, factors, row.parameters)
+            text = algorithm_with(text, factors, dict(row.parameters))
             settings = self._with_header(factors)
-        elif row.parameters:
-            text = f"{text}{',' if ':' in text else ':'}{row.parameters}"
+        else:
+            text = with_parameters(text, dict(row.parameters))
         algorithm = replace(self._idle.collectives, algorithm={row.kind: text}).algorithm_of(row.kind)
         most_bytes = self._idle.collectives.most_bytes
         program = workload.collective_program(
@@ -105,7 +120,7 @@ class SiteFabric:
             row: The row.
             factors: The factors of the site.
         """
-        chosen = choose(row.kind, algorithm_with(self.algorithm(row.kind), factors, row.parameters))
+        chosen = choose(row.kind, algorithm_with(self.algorithm(row.kind), factors, dict(row.parameters)))
         shape = self._shape(chosen.trees, factors.get(WIRE, 1.0))
         return chosen.closed_form(row.kind, self.graph.npus, row.size_bytes, 0.0, 0.0, shape) / PS_PER_US
 
@@ -146,7 +161,7 @@ class SiteModel:
         Args:
             factors: The factors of the site; None = those of the cluster's own file.
         """
-        known: dict[tuple[str, int, int, str], float] = {}  # several rows may be runs of the same collective
+        known: dict[tuple[object, ...], float] = {}  # several rows may be runs of the same collective
         for row in self._rows:
             if row.collective not in known:
                 known[row.collective] = self._fabrics[row.gpus].exact_us(row, factors)

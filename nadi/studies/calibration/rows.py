@@ -5,11 +5,13 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nadi import inputs
 from nadi.errors import ConfigError
 from nadi.insight.benchmark_logs import BenchmarkLog, read_logs
+from nadi.insight.nccl_tests_command import nccl_parameters
+from nadi.terminal import size_text
 
 MIN_ROWS = 12  # rows below which nothing is fitted: eight to fit, and four to check
 _HELD_OUT_OF = 3  # of so many sizes of a collective, one is held out
@@ -17,7 +19,6 @@ _HELD_OUT_OF = 3  # of so many sizes of a collective, one is held out
 # bytes never take less but where NCCL changes its protocol, and never so much less (scripts/nccl_tables.py)
 _DEFECT = 1.2
 _MIN_GPUS = 2
-_VARIABLES = {"algo": "NCCL_ALGO", "proto": "NCCL_PROTO"}
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")
 
 
@@ -28,14 +29,19 @@ class SiteRow(NamedTuple):
     gpus: int  # number of GPUs that take part
     size_bytes: int  # size of the whole buffer in bytes
     time_us: float  # measured time in microseconds
-    parameters: str  # parameters of NCCL's algorithm that the log's variables NCCL_* set, "algo=ring"; "" = none
+    # parameters of NCCL's algorithm by name that the log's variables NCCL_* set, ("algo", "ring")
+    parameters: tuple[tuple[str, str], ...]
     file: str  # file of the log
     line: int  # number of its line, from 1
 
     @property
-    def collective(self) -> tuple[str, int, int, str]:
+    def collective(self) -> tuple[object, ...]:
         """What was measured: kind, number of GPUs, size, and parameters of the algorithm."""
         return self.kind, self.gpus, self.size_bytes, self.parameters
+
+    def document(self) -> dict[str, Any]:
+        """Return the row as JSON values."""
+        return self._asdict() | {"parameters": dict(self.parameters)}
 
     @property
     def place(self) -> str:
@@ -60,6 +66,50 @@ class RowSet(NamedTuple):
     sources: tuple[Source, ...]
     hosts: tuple[tuple[str, int, int], ...]  # file, number of GPUs and number of hosts of each test that names hosts
     repeats: float | None  # mean relative difference between times out of place and in place; None = not measured
+
+    @property
+    def held_out_rule(self) -> str:
+        """Which rows are held out."""
+        return "every third size of each collective and number of GPUs, from the second"
+
+    @property
+    def not_fitted(self) -> str:
+        """What else may differ."""
+        return "not fitted: quality of adaptive routing, as closed forms have no contention; `wire` contains its effect"
+
+    @property
+    def noun(self) -> str:
+        """What its rows are."""
+        return "collectives"
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs of the largest test."""
+        return max(row.gpus for row in self.rows)
+
+    @property
+    def measured_us(self) -> list[float]:
+        """The measured time of each row in microseconds."""
+        return [row.time_us for row in self.rows]
+
+    @property
+    def together(self) -> list[int]:
+        """A number of each row, its size in bytes: those of a size are left out together."""
+        return [row.size_bytes for row in self.rows]
+
+    def named(self, places: Sequence[int]) -> str:
+        """Return rows in words: for each kind its sizes.
+
+        Args:
+            places: Their places among the rows.
+        """
+        by_kind: dict[str, list[int]] = {}
+        for place in places:
+            by_kind.setdefault(self.rows[place].kind, []).append(self.rows[place].size_bytes)
+        return ", ".join(
+            f"{kind} {size_text(min(sizes))}" + (f" to {size_text(max(sizes))}" if min(sizes) < max(sizes) else "")
+            for kind, sizes in by_kind.items()
+        )
 
 
 def read_rows(paths: Sequence[Path]) -> RowSet:
@@ -92,7 +142,8 @@ def _usable(logs: Sequence[BenchmarkLog]) -> tuple[list[SiteRow], list[tuple[str
         if log.gpus < _MIN_GPUS:
             found = f"a test of {log.gpus} GPUs" if log.gpus else "no number of GPUs"
             raise ConfigError(f"{log.file}: found {found}; expected a log with the list of at least {_MIN_GPUS} ranks")
-        parameters = _parameters(log)
+        settings = log.nccl.settings if log.nccl else {}
+        parameters = tuple(nccl_parameters(settings, log.collective, str(log.file)).items())
         for row in log.rows:
             if row.wrong:
                 defects.append((f"{log.file}:{row.line}", f"{row.wrong} wrong results"))
@@ -100,15 +151,6 @@ def _usable(logs: Sequence[BenchmarkLog]) -> tuple[list[SiteRow], list[tuple[str
                 of_row = log.collective, log.gpus, row.size_bytes, row.best_time_us
                 rows.append(SiteRow(*of_row, parameters, str(log.file), row.line))
     return rows, defects
-
-
-def _parameters(log: BenchmarkLog) -> str:
-    """Return the parameters of NCCL's algorithm that a log's variables set."""
-    settings = log.nccl.settings if log.nccl else {}
-    names = {key: settings[variable].lower() for key, variable in _VARIABLES.items() if variable in settings}
-    if settings.get("NCCL_NVLS_ENABLE") == "0":
-        names["nvls"] = "false"
-    return ",".join(f"{key}={value}" for key, value in names.items())
 
 
 def _without_slow(rows: Sequence[SiteRow]) -> tuple[list[SiteRow], list[tuple[str, str]]]:
@@ -139,7 +181,17 @@ def _held_out(rows: Sequence[SiteRow]) -> tuple[bool, ...]:
     for row in rows:
         sizes[row.kind, row.gpus].add(row.size_bytes)
     order = {key: sorted(own) for key, own in sizes.items()}
-    return tuple(order[row.kind, row.gpus].index(row.size_bytes) % _HELD_OUT_OF == 1 for row in rows)
+    held = {key: held_out_of(len(own)) for key, own in order.items()}
+    return tuple(held[row.kind, row.gpus][order[row.kind, row.gpus].index(row.size_bytes)] for row in rows)
+
+
+def held_out_of(count: int) -> tuple[bool, ...]:
+    """Return whether each of some rows is held out: every third, from the second.
+
+    Args:
+        count: The number of rows.
+    """
+    return tuple(number % _HELD_OUT_OF == 1 for number in range(count))
 
 
 def _repeats(logs: Sequence[BenchmarkLog]) -> float | None:

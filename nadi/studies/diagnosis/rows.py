@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +90,10 @@ def place_of(simulator: Simulator, log: BenchmarkLog, size_bytes: int) -> TimedC
     if log.hosts and log.gpus % log.hosts == 0 and simulator.hosts(place) < log.hosts:
         place = place._replace(hosts=log.hosts)  # some GPUs of each host
     settings = log.nccl.settings if log.nccl else {}
-    parameters = nccl_parameters(settings, log.collective)
+    parameters: dict[str, str] = {}
+    for name, value in settings.items():
+        with suppress(ConfigError):  # a list of algorithms, or one that Nadi does not have, changes no prediction
+            parameters |= nccl_parameters({name: value}, log.collective, str(log.file))
     place = place._replace(nccl=tuple(f"{key}={value}" for key, value in parameters.items()))
     channels = _channels(simulator, place, settings)
     return place._replace(nccl=(*place.nccl, f"channels={channels}")) if channels else place

@@ -9,7 +9,6 @@ import numpy as np
 from nadi import topologies
 from nadi.configuration.run_file import collective_config
 from nadi.errors import ConfigError
-from nadi.inputs import parse_toml, plug_ins
 from nadi.inputs.arrays import Int64
 from nadi.inputs.limits import MAX_NPUS
 from nadi.insight.benchmark_logs import SEND_RECEIVE
@@ -28,11 +27,12 @@ from nadi.studies.expectation.link_loads import (
 )
 from nadi.studies.expectation.rows import ALL_SIZES, KINDS, SIZES, ClusterQuestion, Expectation, ExpectedRow, counted
 from nadi.studies.expectation.timing import LATENCY, CollectiveTime, HostGroup
-from nadi.topologies import clusters
-from nadi.validation import Question, collective_question, ratio_band
+from nadi.topologies.clusters import find
+from nadi.topologies.machines import is_machine, machine
+from nadi.topologies.registry import spec_with_gpus
+from nadi.validation import Question, class_bands, collective_question
 from nadi.workload.collectives import choose
 
-_GPUS_OF_SERVER, _GPUS_OF_RACK = 8, 72  # number of GPUs of a host of a named machine (topologies.machines)
 _SHOWN_SCALES = 3  # number of group sizes without --all: one host, two, and all
 _BEFORE_DATA = ("launch", "protocol", LATENCY)  # parts of a time that no link can hide
 _MAX_RATIO = 4  # ratio of sizes up to which the bytes of links are taken to be proportional
@@ -61,12 +61,13 @@ def expect(question: ClusterQuestion, tell: Callable[[str], None] = lambda _: No
     kinds = _kinds(question)
     scales = [_of_command(graph, question, command)] if command else list(_scales(graph, question))
     rows, counts = [], []
+    is_calibrated = _is_calibrated(question.cluster)
     hashed, loads = is_hashed(graph, fabric.settings), is_oversubscribed(graph)
     for scale in scales:
         follows = (hashed or loads) and scale.hosts > 1
         channels = command.channels if command else (0, 0)
         group = HostGroup(fabric, scale.members, command.nccl if command else {}, channels, follows_links=follows)
-        paths = _Paths(group, hashed=hashed)
+        paths = _Paths(group, hashed=hashed, is_calibrated=is_calibrated)
         for kind in kinds:
             for asked_bytes in _sizes(question):
                 size_bytes, count = (
@@ -104,20 +105,25 @@ def _fabric(question: ClusterQuestion) -> tuple[TimedFabric, list[str]]:
     return fabric, list(fabric.warnings)
 
 
+def _is_calibrated(cluster: str) -> bool:
+    """Return whether a cluster's file has constants of collectives that were fitted to its own measurements."""
+    values = topologies.parse_spec(cluster)
+    if not topologies.names_cluster(values["name"], values):
+        return False
+    return bool(find(str(values["name"])).calibration.get("factors"))
+
+
 def _specification(question: ClusterQuestion) -> str:
     """Return the topology's specification: a machine without `npus` has as many as its hosts hold."""
-    name, _, rest = question.cluster.strip().partition(":")
-    keys = {part.partition("=")[0].strip() for part in rest.split(",")}
-    if clusters.is_cluster(name) and "npus" not in keys:
+    values = topologies.parse_spec(question.cluster)
+    name = str(values["name"])
+    if "npus" in values or topologies.names_cluster(name, values) or not is_machine(name):
         return question.cluster
     hosts = question.hosts or (question.command.hosts() if question.command else 0) or 1
-    if "npus" in keys or name not in plug_ins.names("machine"):
-        return question.cluster
-    is_rack = parse_toml(plug_ins.toml_file("machine", name, ConfigError).read_text(encoding="utf-8")).get("rack")
-    gpus = (_GPUS_OF_RACK if is_rack else _GPUS_OF_SERVER) * hosts
+    gpus = machine(name).domain_gpus * hosts
     if gpus > MAX_NPUS:
         raise ConfigError(f"--hosts {hosts}: found {gpus:,} GPUs; expected at most {MAX_NPUS:,}")
-    return f"{name}:{','.join(filter(None, (f'npus={gpus}', rest)))}"
+    return spec_with_gpus(question.cluster, gpus)
 
 
 def _kinds(question: ClusterQuestion) -> Sequence[str]:
@@ -177,9 +183,12 @@ def _of_command(graph: topologies.Graph, question: ClusterQuestion, command: Ncc
 class _Paths:
     """Times of the links between the hosts of a group, by kind and choice: proportional to the size."""
 
-    def __init__(self, group: HostGroup, *, hashed: bool) -> None:
-        """Begin without times; hashed: whether switches choose paths by hashes."""
-        self._group, self._hashed = group, hashed
+    def __init__(self, group: HostGroup, *, hashed: bool, is_calibrated: bool) -> None:
+        """Begin without times.
+
+        hashed: whether switches choose paths by hashes; is_calibrated: whether the cluster has a site's own constants.
+        """
+        self._group, self._hashed, self.is_calibrated = group, hashed, is_calibrated
         self._known: dict[tuple[str, str], tuple[int, list[FabricTime]]] = {}
         self.unknown: set[str] = set()  # kinds of collectives whose paths could not be followed
 
@@ -232,8 +241,10 @@ def _row(group: HostGroup, scale: _Scale, kind: str, size_bytes: int, paths: _Pa
         parts[typical.tier] = typical.time_ps / time_ps
     limit, share = max(parts.items(), key=lambda part: part[1]) if parts else ("", None)
     name = _class_of(group, scale, group.algorithm(kind)).class_name()
+    bands = class_bands(name)
     # without paths it is not known what switches add
-    band = None if kind in paths.unknown else ratio_band(name, size_bytes)
+    latency = min(1.0, sum(parts.get(part, 0.0) for part in _BEFORE_DATA))
+    band = None if kind in paths.unknown else bands.at(latency, is_calibrated=paths.is_calibrated)
     return ExpectedRow(
         kind=kind,
         bytes=size_bytes,
@@ -248,6 +259,7 @@ def _row(group: HostGroup, scale: _Scale, kind: str, size_bytes: int, paths: _Pa
         source=source,
         class_name=name,
         cases=band.cases if band else 0,
+        measured=bands.kinds.get(kind, 0),
         coverage=band.coverage if band else None,
         paths=len(fabric) if max(times) > min(times) else 0,
     )

@@ -15,9 +15,9 @@ from nadi.reports import pages
 from nadi.reports.pages.bandwidths import BandwidthSeries, bandwidth_chart
 from nadi.studies.expectation.rows import Expectation, ExpectedRow, counted
 from nadi.terminal import AnyColumn, FittedTable, name_column, size_text
-from nadi.validation import RatioBand
 
 _UNKNOWN = "-"  # cell of a value that is not known
+_NOT_MEASURED = "none measured"  # cell of the cases of a kind of collective that was not measured in its class
 _THRESHOLD_COLUMNS = ("collective", "bytes", "hosts", "gpus", "threshold_busbw_GB_per_s")
 _MANY_SCALES = 6  # number of scales up to which a chart has a line for each
 
@@ -75,7 +75,7 @@ def _cells(row: ExpectedRow) -> list[str]:
         row.choice or _UNKNOWN,
         f"{row.limit}{share}" if row.limit else _UNKNOWN,
         row.source,
-        str(row.cases) if row.cases else _UNKNOWN,
+        str(row.cases or _UNKNOWN) if row.measured else _NOT_MEASURED,
     ]
 
 
@@ -91,14 +91,19 @@ def _gb_per_s(value: float | None) -> str:
 def _notes(expectation: Expectation) -> list[str]:
     """Return sentences about units, bands and classes."""
     notes = ["bandwidths in GB/s as nccl-tests has them; threshold: lower end of the band of busbw, best: upper end"]
-    classes: dict[str, set[RatioBand]] = {}
+    classes: dict[str, set[tuple[int, float]]] = {}
     for row in expectation.rows:
         found = classes.setdefault(row.class_name, set())
         if row.coverage is not None:
-            found.add(RatioBand(row.cases, 0.0, 0.0, row.coverage))
+            found.add((row.cases, row.coverage))
     for name, bands in classes.items():
-        texts = (f"{band.coverage:.0%} of {band.cases} measured cases" for band in sorted(bands, key=lambda b: b.cases))
+        texts = (f"{coverage:.0%} of {cases} measured cases" for cases, coverage in sorted(bands))
         notes.append(f"band of the class {name}: {' or '.join(texts) or 'none, as too few cases were measured'}")
+    unmeasured = dict.fromkeys(
+        f"{row.kind} ({row.class_name})" for row in expectation.rows if row.cases > 0 == row.measured
+    )
+    if unmeasured:
+        notes.append(f"no measured rows behind {', '.join(unmeasured)}: bands are those of other collectives")
     if any(row.paths for row in expectation.rows):
         draws = max(row.paths for row in expectation.rows)
         notes.append(f"paths are hashed: times are the median of {draws} draws, bands contain all of them")

@@ -43,9 +43,15 @@ class ExpectedRow(NamedTuple):
     limit_share: float | None  # fraction of the time that the limit takes; None = not known
     source: str  # how the time was obtained: "packets", "flows", "formula" or "messages", and what came to it
     class_name: str  # class of the question in validation
-    cases: int  # number of measured cases behind the band
+    cases: int  # number of measured cases behind the band, those of the class that latency, or a rate, decides
+    measured: int  # number of measured cases of this kind of collective in the class
     coverage: float | None  # probability that a further case of the class is in its band
     paths: int = 0  # number of draws of hashed paths behind the band; 0 = paths are not hashed
+
+    @property
+    def evidence(self) -> str:
+        """What was measured of the row's kind: numbers of cases, or that there are none."""
+        return f"{self.measured} of {self.kind} in its class" if self.measured else "no measured rows behind this"
 
     @property
     def algbw_gb_per_s(self) -> float:
@@ -90,6 +96,7 @@ class ExpectedRow(NamedTuple):
             "source": self.source,
             "class": self.class_name,
             "cases": self.cases,
+            "evidence": self.evidence,
             "coverage": self.coverage,
             "hashed_paths": self.paths,
         }

@@ -18,7 +18,14 @@ from nadi.simulation.closed_forms import IsolatedCollectives, closed_form, paylo
 from nadi.simulation.resolving import TimedFabric
 from nadi.topologies import Graph
 from nadi.workload import CollectiveSettings, Program, ScheduleSet, collective_program
-from nadi.workload.collectives import ON_NVSWITCHES, AlgorithmChoice, choose, default_algorithm, defaults_on
+from nadi.workload.collectives import (
+    ON_NVSWITCHES,
+    AlgorithmChoice,
+    choose,
+    default_algorithm,
+    defaults_on,
+    with_parameters,
+)
 from nadi.workload.shape import GroupShape, shape_of, stripes_of
 
 MAX_PACKETS = 1 << 16  # number of packets up to which packets are simulated: 50 ms
@@ -102,9 +109,9 @@ class HostGroup:
         algorithm = CollectiveSettings({**self._named.algorithm, kind: named}).algorithm_of(kind)
         if algorithm.partition(":")[0] != ON_NVSWITCHES:
             return algorithm
-        algorithm = _with_parameters(algorithm, self._nccl)
+        algorithm = with_parameters(algorithm, self._nccl)
         channels = self._channels_asked(kind, algorithm, size_bytes)
-        return _with_parameters(algorithm, {"channels": str(channels)} if channels else {})
+        return with_parameters(algorithm, {"channels": str(channels)} if channels else {})
 
     def _channels_asked(self, kind: str, algorithm: str, size_bytes: int) -> int:
         """Return the channels of a size with the command's minimum and maximum; 0 = NCCL's own.
@@ -241,13 +248,6 @@ def _choice(case: _Case) -> str:
     if case.chosen.name == ON_NVSWITCHES:
         return described
     return " ".join(filter(None, (case.chosen.name, described)))
-
-
-def _with_parameters(algorithm: str, parameters: Mapping[str, str]) -> str:
-    """Return an algorithm as users write it with further parameters, which replace its own."""
-    name, _, own = algorithm.partition(":")
-    known = dict(part.split("=", 1) for part in own.split(",") if part) | dict(parameters)
-    return f"{name}:{','.join(f'{key}={value}' for key, value in known.items())}" if known else name
 
 
 def _family(choice: str) -> str:

@@ -20,6 +20,8 @@ from nadi.workload.shape import GroupShape
 PARTS = ("launch", "protocol", "channels", "NVLink", "NIC")
 """Launch of the kernel; times of steps, with those of host threads; rates of thread blocks; links of each kind."""
 LAUNCH, PROTOCOL, CHANNELS, NVLINK, NIC = PARTS
+LATENCY_PARTS = (LAUNCH, PROTOCOL)
+"""Parts that do not move data: the rest is data at a rate."""
 _CHANGE = 1e-3  # relative change of a cost, small enough that the same terms of maxima stay the largest
 
 ClosedFormOf = Callable[[str, GroupShape, int, NcclDecision], float]

@@ -140,7 +140,7 @@ class ParallelPlan(BaseModel):
     # checked = after each micro-batch, and the host reads each loss (check_for_nan_in_loss_and_grad)
     report_loss: Literal["step", "micro-batch", "checked"] = "step"
     # Further time per step in ms for which all GPUs wait for their hosts, beside what the software profile describes
-    host_ms: Annotated[int, Field(ge=0, le=10**6)] = 0
+    host_ms: Annotated[float, Field(ge=0, le=10**6, allow_inf_nan=False)] = 0
     # Name of the software profile, a set of defaults for other keys (workload.generators.training.software); auto = the
     # framework's current one
     software: Annotated[str, AfterValidator(known_profile)] = AUTO
@@ -302,4 +302,6 @@ def _shown(value: object) -> str:
     """Return a field's value as users write it."""
     if isinstance(value, tuple):
         return "+".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:g}"
     return str(value).lower() if isinstance(value, bool) else str(value)

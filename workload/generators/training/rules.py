@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from nadi.inputs.limits import MAX_NPUS
+from nadi.inputs.units import PS_PER_MS
 from nadi.topologies import Graph
 from nadi.workload.compute.gpu import Gpu
 from nadi.workload.errors import WorkloadError
@@ -101,7 +102,11 @@ def on_machine(model: Model, plan: ParallelPlan, framework: Framework, machine: 
         framework: The framework: "megatron", "deepspeed", "fsdp", or "inference" for serving.
         machine: The machine that the plan runs on.
     """
-    if model.experts is None or framework == "inference":
+    if framework == "inference":
+        return plan
+    if machine.gpu is not None and machine.gpu.step_host_ps and "host_ms" not in plan.model_fields_set:
+        plan = plan.model_copy(update={"host_ms": machine.gpu.step_host_ps / PS_PER_MS})
+    if model.experts is None:
         return plan
     is_fused = machine.gpu is not None and machine.gpu.has_fused_experts and plan.dtype == "fp8"
     update: dict[str, Any] = {

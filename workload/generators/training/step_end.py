@@ -194,7 +194,7 @@ def _statistics(shard: Shard, count: int) -> item_lists.Items:
 
 def _loop(shard: Shard, replicas: Sequence[Replicas]) -> item_lists.Items:
     """Return the host's time until the next step: its training loop, and what the plan adds."""
-    micros = _host(shard, replicas).loop_us + 1000 * shard.plan.host_ms
+    micros = _host(shard, replicas).loop_us + round(1000 * shard.plan.host_ms)
     return item_lists.reads_number(shard.plan, "host", micros, (_COPIES,)) if micros else []
 
 
