@@ -118,16 +118,20 @@ def format_spec(values: Mapping[str, object]) -> str:
     return f"{values.get('name')}:{pairs}" if pairs else str(values.get("name"))
 
 
-def spec_with_gpus(spec: str, gpus: int) -> str:
+def spec_with_gpus(spec: str, gpus: int, gpus_per_host: int = 0) -> str:
     """Return the spec of some GPUs of a cluster, machine or topology, in place of the number that it has.
 
     Args:
         spec: The text of a cluster or topology as users write it, with parameters.
         gpus: The number of GPUs.
+        gpus_per_host: The number of these in each host of a cluster; 0 = as it has.
     """
     values = parse_spec(spec)
-    key = "gpus" if names_cluster(values["name"], values) else "npus"
-    return format_spec({**{each: value for each, value in values.items() if each != key}, key: gpus})
+    of_cluster = names_cluster(values["name"], values)
+    chosen = {"gpus" if of_cluster else "npus": gpus}
+    if gpus_per_host and of_cluster:
+        chosen["gpus_per_host"] = gpus_per_host
+    return format_spec({**{each: value for each, value in values.items() if each not in chosen}, **chosen})
 
 
 def with_paths(spec: str, replace_path: Callable[[str], str]) -> str | None:

@@ -197,21 +197,14 @@ class Redivision:
 
     def _put_on_wires(self, lp: LogicalProcess, olds: Sequence[whole_fabric.Shared]) -> None:
         """Let all packets that are on their way to nodes of an LP wait on its links."""
-        owner, graph, part = self._sim.layout.owner, self._sim.graph, lp.part
-        found = [plain_packets.packets_on_wires(each.world, each.part, part.crossing_words) for each in olds]
+        columns = lp.part.crossing_words
+        found = [plain_packets.packets_on_wires(each.world, each.part, columns) for each in olds]
         for shared in olds:
             sent = self._checkpoints.read(f"sent-{shared.part.number}").arrays["packets"]
-            found.append(sent.reshape(-1, part.crossing_words))
+            found.append(sent.reshape(-1, columns))
         packets = np.concatenate(found)
-        packets = packets[owner[graph.link_dst[packets[:, plain_packets.LINK]]] == part.number]
         packets[:, 2] = self._pairs.renumbered(packets[:, 1], packets[:, 2])
-        links = np.concatenate([part.links, *part.links_in]).astype(np.int64)
-        # from the link's number in the fabric to its row of `tx`
-        row = np.zeros(graph.links, np.int64)
-        row[links] = np.arange(len(links))
-        packets[:, plain_packets.LINK] = row[packets[:, plain_packets.LINK]]
-        # links need their packets in the order of arrival
-        plain_packets.put_on_links(lp, packets[np.argsort(packets[:, 0], kind="stable")])
+        plain_packets.put_at_receivers(lp, self._sim.layout, packets)
 
 
 # Saving and restoring the part of a run that one process holds.

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.construction.layout import LogicalProcess, Part, offsets
+from nadi.pdes.construction.layout import Layout, LogicalProcess, Part, offsets
 from nadi.pdes.core import Int64, packet, state as s
 from nadi.pdes.core.algorithms import CARRY_IN, SET_DOWN, carry
 from nadi.pdes.core.jit import kernel, load_unaligned
@@ -185,6 +185,25 @@ def put_on_links(lp: LogicalProcess, packets: Int64) -> None:
     make_blocks(lp, len(packets))  # at worst each is on a link of its own
     packets = np.ascontiguousarray(packets)
     wait_on_links(lp.address, packets.ctypes.data, len(packets))
+
+
+def put_at_receivers(lp: LogicalProcess, layout: Layout, packets: Int64) -> None:
+    """Let those packets wait at the ends of their links that come to nodes of an LP.
+
+    Args:
+        lp: The logical process.
+        layout: Division of the fabric among LPs (`Layout`).
+        packets: Packets as of `sent_packets`, of any links.
+    """
+    graph, part = layout.graph, lp.part
+    own = packets[layout.owner[graph.link_dst[packets[:, LINK]]] == part.number]
+    links = np.concatenate([part.links, *part.links_in]).astype(np.int64)
+    # from the link's number in the fabric to its row of `tx`
+    row = np.zeros(graph.links, np.int64)
+    row[links] = np.arange(len(links))
+    own[:, LINK] = row[own[:, LINK]]
+    # links need their packets in the order of arrival
+    put_on_links(lp, own[np.argsort(own[:, 0], kind="stable")])
 
 
 @kernel

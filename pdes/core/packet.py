@@ -105,6 +105,7 @@ pair_source = bits(0, 20)  # NPU that sends
 pair_destination = bits(20)  # NPU that receives
 instance_node = bits(40)  # NPU of the LP
 key_owner = bits(44)  # NPU whose queue pair it is
+key_source = bits(24, 20)  # of `receiver_key`: NPU that sends
 
 
 @inline

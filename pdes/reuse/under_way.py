@@ -73,7 +73,7 @@ class PairNumbers:
         Args:
             keys: int64[n], keys of receiving queue pairs (`packet.receiver_key`).
         """
-        return self._of_npu[packet.pair_source(keys >> 24)] + (keys & packet.PSN_MASK)
+        return self._of_npu[packet.key_source(keys)] + (keys & packet.PSN_MASK)
 
 
 @dataclass(eq=False)
@@ -207,15 +207,9 @@ def set_down(sim: Simulation, packets: Int64) -> int:
         sim: A run of one process, from which `take_off` has taken all packets.
         packets: Packets as `take_off` returns them.
     """
-    receiver = sim.layout.owner[sim.graph.link_dst[packets[:, plain_packets.LINK]]]
     soonest_ps = s.INF
     for lp in sim.lps:
-        links = np.concatenate([lp.part.links, *lp.part.links_in]).astype(np.int64)
-        row = np.zeros(sim.graph.links, np.int64)
-        row[links] = np.arange(len(links))
-        own = packets[receiver == lp.part.number]
-        own[:, plain_packets.LINK] = row[own[:, plain_packets.LINK]]
-        plain_packets.put_on_links(lp, own)
+        plain_packets.put_at_receivers(lp, sim.layout, packets)
         net = lp.world.net
         soonest_ps = min(soonest_ps, int(net.ctl.soonest_ps), int(net.next_time.min(initial=s.INF)))
     return soonest_ps

@@ -14,7 +14,7 @@ from nadi.insight.nccl_tests_command import nccl_parameters
 from nadi.insight.node_times import bus_factor
 from nadi.studies.diagnosis.likelihood import FAR_LATENCY_SD, LATENCY_SD, Noise
 from nadi.studies.diagnosis.simulating import HEALTHY, Simulator, TimedCollective
-from nadi.validation import ErrorBar, collective_question, error_bars
+from nadi.validation import ErrorBar, class_bands, collective_question, error_bars
 from nadi.workload import KINDS
 
 _MAX_ROWS = 16  # rows of all tests together that hypotheses are simulated for
@@ -192,7 +192,10 @@ def latency_sd(simulator: Simulator, place: TimedCollective) -> float:
     """
     empty = place._replace(size_bytes=min(place.size_bytes, _EMPTY_BYTES))
     share = min(1.0, simulator.time_us(HEALTHY, empty) / simulator.time_us(HEALTHY, place))
-    return share * (LATENCY_SD if simulator.hosts(place) == 1 else FAR_LATENCY_SD)
+    question = collective_question(simulator.fabric_of(HEALTHY, place).graph, simulator.algorithm(HEALTHY, place))
+    band = class_bands(question.class_name()).at(1.0)
+    smallest = LATENCY_SD if simulator.hosts(place) == 1 else FAR_LATENCY_SD
+    return share * max(smallest, band.log_sd if band else 0.0)
 
 
 def spread(rows: Sequence[TimedRow], logs: Sequence[BenchmarkLog]) -> list[int]:

@@ -24,10 +24,10 @@ from nadi.pdes.wire import window_packets
 from nadi.simulation.closed_forms import with_flows
 from nadi.simulation.resolving import Resolver, TimedFabric
 from nadi.simulation.run import run_program
-from nadi.topologies import NVSWITCH, Graph, parse_pairs
-from nadi.topologies.clusters import is_cluster
+from nadi.topologies import NVSWITCH, Graph
+from nadi.topologies.registry import spec_with_gpus
 from nadi.workload import Program
-from nadi.workload.collectives import ON_NVSWITCHES, UNEVEN, choose, defaults_on
+from nadi.workload.collectives import ON_NVSWITCHES, UNEVEN, choose, defaults_on, with_parameters
 from nadi.workload.collectives.schedules import connections_of_pairs, message_count
 from nadi.workload.shape import GroupShape, shape_of
 
@@ -237,7 +237,7 @@ class Simulator:
         own = dict(part.split("=", 1) for part in (*place.nccl, *what_if.nccl))
         if not own or name.partition(":")[0] != ON_NVSWITCHES:
             return name
-        return f"{name}{',' if ':' in name else ':'}{','.join(f'{key}={value}' for key, value in own.items())}"
+        return with_parameters(name, own)
 
     def _defaults(self, fabric: TimedFabric, place: TimedCollective) -> Mapping[str, str]:
         """Return the default algorithms: of one GPU of each host those of whole hosts, whose library it uses."""
@@ -245,7 +245,8 @@ class Simulator:
 
     def _fabric(self, settings: tuple[str, ...], gpus: int, seed: int, hosts: int = 0) -> TimedFabric:
         """Return the fabric of some GPUs with settings."""
-        config = collective_config(sized(self._cluster, gpus, hosts), settings)
+        spec = spec_with_gpus(self._cluster, gpus, gpus // hosts if hosts else 0)
+        config = collective_config(spec, settings)
         idle = Resolver(config, force=True).idle_fabric(seed)
         window_bytes = window_packets(idle.graph, idle.settings) * idle.settings.mtu_bytes
         return idle._replace(settings=replace(idle.settings, window_bytes=window_bytes))
@@ -372,22 +373,6 @@ def slowed(graph: Graph, slow: Slow | None) -> Graph:
     rate_bps[which] = np.maximum(1, np.round(rate_bps[which] * slow.factor)).astype(rate_bps.dtype)
     delay_ps[which] += slow.added_ps
     return graph.with_slow_links(rate_bps, delay_ps)
-
-
-def sized(cluster: str, gpus: int, hosts: int = 0) -> str:
-    """Return the specification of a part of a cluster, or of a topology, with a number of GPUs.
-
-    Args:
-        cluster: Name or file of a cluster, or specification of a topology, with parameters.
-        gpus: Number of GPUs.
-        hosts: Number of hosts of a cluster that have as many of these GPUs each; 0 = whole hosts.
-    """
-    name, _, rest = cluster.partition(":")
-    key = "gpus" if is_cluster(name) else "npus"
-    pairs = {**parse_pairs(cluster, rest), key: gpus}
-    if hosts and is_cluster(name):
-        pairs["gpus_per_host"] = gpus // hosts
-    return f"{name}:{','.join(f'{each}={value}' for each, value in pairs.items())}"
 
 
 def _ring_shift(gpus: int, size_bytes: int) -> Int64:
