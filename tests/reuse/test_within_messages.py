@@ -76,7 +76,7 @@ def share_counted(found):
         ({}, 32, 0.9),
         ({"cut_through": True}, 32, 0.9),
         ({"window": "64kB", "mtu": "2kB"}, 32, 0),
-        (SHARED, 1024, 0.8),
+        pytest.param(SHARED, 1024, 0.8, marks=pytest.mark.slow),
     ],
 )
 def test_rings(network, mib, share):

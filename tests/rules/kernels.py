@@ -139,8 +139,7 @@ def not_hashed(sources):
 
 
 NOT_WORDS_OF_ROWS = {
-    ("pdes/checkpoint/*.py", "*", "LINK"): "columns of packets between worlds are numbered",
-    ("pdes/construction/packets.py", "*", "LINK"): "likewise",
+    ("pdes/construction/packets.py", "*", "LINK"): "columns of packets between worlds are numbered",
     ("pdes/core/state.py", "Annotated", "*"): "annotations",
     ("pdes/messages/events.py", "events", "*ING"): "rows that stand before the first event of a list",
     ("pdes/npu/contention.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",

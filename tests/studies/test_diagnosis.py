@@ -34,11 +34,11 @@ from nadi.studies.diagnosis.simulating import (
     WhatIf,
     nic_links,
     nvlinks,
-    sized,
     slowed,
     switch_links,
 )
-from nadi.topologies import build, parse_pairs
+from nadi.topologies import build, parse_pairs, parse_spec
+from nadi.topologies.registry import spec_with_gpus
 from nadi.workload.collectives.schedules import connections_of_pairs
 from nadi.workload.collectives.schedules.sends import unpack
 from tests.refusals import refused
@@ -142,10 +142,15 @@ def test_places_are_links_of_the_fabric():
 
 
 def test_a_cluster_gets_the_number_of_gpus_of_a_log():
-    assert sized("dgx-h100-superpod:gpus=64,rate=200Gbps", 16) == "dgx-h100-superpod:gpus=16,rate=200Gbps"
-    assert sized("dgx-h100:npus=8", 16) == "dgx-h100:npus=16"
+    found = [
+        parse_spec(spec_with_gpus(spec, 16)) for spec in ("dgx-h100-superpod:gpus=64,rate=200Gbps", "dgx-h100:npus=8")
+    ]
+    assert found[0] == parse_spec("dgx-h100-superpod:gpus=16,rate=200Gbps")
+    assert found[1] == parse_spec("dgx-h100:npus=16")
+    assert parse_spec(spec_with_gpus("dgx-h100-superpod:gpus=64", 4, 2))["gpus_per_host"] == "2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.25])
 def test_a_slow_nic_and_a_cap_of_pairs_hold_a_send_back(rails, share):
     place = TimedCollective(SEND_RECEIVE, 16, 1 << 30)

@@ -335,6 +335,7 @@ def test_files_hold_the_rows(tmp_path: Path) -> None:
     assert len(expectation_page(found).sections) == 2
 
 
+@pytest.mark.slow
 def test_every_named_cluster_and_machine_has_an_answer() -> None:
     for name in nonempty(plug_ins.names("cluster")):
         gpus = 72 if "nvl72" in name else 16 if name != "tpu-v4" else 8
