@@ -15,7 +15,7 @@ from nadi.pdes.network.telemetry import samples_short
 # after a pause (`const.tie_pause_ps`), so that later choices follow from what happens then.
 
 
-TIES = 1024  # ties of a node or port after which the orders of ties are those of the first ones again
+TIES = 4096  # ties of a node or port after which the orders of ties are those of the first ones again
 
 
 @inline

@@ -25,6 +25,7 @@ FEWEST_PERIODS = 2  # periods below which going forward is not worth it
 SAMPLES = 48  # windows in which a port is watched, to guess a period
 ALIKE = 3  # stretches of equally many packets that last equally long: then their length is guessed to be a period
 STATES, MOST_STATES = 8, 128  # states of the first look, and of any: each that fails doubles those of the next
+FEWEST_RETURNS = 4  # times that counts of ties must return within a message, for a look to wait for them
 STATES_WITH_TIES = 3  # states that are looked at once they differ in counts of ties alone
 KEPT = 3  # latest states that are kept, beside the first
 MOST_PARTS, MOST_MULTIPLES = 16, 32  # cells of a period, and periods that are whole cells together
@@ -209,7 +210,7 @@ class WithinMessages:
         """
         # the latest first, as the shortest stretch
         for earlier, stretches, times in reversed(list(zip(self._instants, returns, left, strict=True))):
-            if stretches > 1 and times > FEWEST_PERIODS:
+            if stretches > 1 and times >= FEWEST_RETURNS:
                 self._period_ps = stretches * (now.moment_ps - earlier.moment_ps)
                 self._instants = [now]
                 self._seen = self._states - STATES_WITH_TIES

@@ -359,6 +359,8 @@ class Simulator:
         total = sum(count.values())
         if total > 16:
             count = {link: max(1, round(parts * 16 / total)) for link, parts in count.items()}
+            common = math.gcd(*count.values())
+            count = {link: parts // common for link, parts in count.items()}
         mean = round(sum(count.values()) / len(count)) if count else 1
         return [link for link in links for _ in range(count.get(link, mean))]
 

@@ -76,11 +76,11 @@ def share_counted(found):
         ({}, 32, 0.9),
         ({"cut_through": True}, 32, 0.9),
         ({"window": "64kB", "mtu": "2kB"}, 32, 0),
-        pytest.param(SHARED, 1024, 0.8, marks=pytest.mark.slow),
+        pytest.param(SHARED, 4096, 0.8, marks=pytest.mark.slow),
     ],
 )
 def test_rings(network, mib, share):
-    """With a shared buffer, switches count ties of all their ports, which return after 1,024 of them."""
+    """With a shared buffer, switches count ties of all their ports, which return after 4,096 of them."""
     found = both(*rings(g01234567=mib), settings_with(**network))
     assert share_counted(found) > share
 

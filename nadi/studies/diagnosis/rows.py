@@ -195,7 +195,8 @@ def latency_sd(simulator: Simulator, place: TimedCollective) -> float:
     question = collective_question(simulator.fabric_of(HEALTHY, place).graph, simulator.algorithm(HEALTHY, place))
     band = class_bands(question.class_name()).at(1.0)
     smallest = LATENCY_SD if simulator.hosts(place) == 1 else FAR_LATENCY_SD
-    return share * max(smallest, band.log_sd if band else 0.0)
+    # two standard deviations, up to which a row is healthy, then end where the band of `nadi expect` does
+    return share * max(smallest, math.log(band.high) / 2 if band else 0.0)
 
 
 def spread(rows: Sequence[TimedRow], logs: Sequence[BenchmarkLog]) -> list[int]:
