@@ -202,9 +202,9 @@ class Redivision:
         for shared in olds:
             sent = self._checkpoints.read(f"sent-{shared.part.number}").arrays["packets"]
             found.append(sent.reshape(-1, columns))
-        packets = np.concatenate(found)
+        packets = plain_packets.arriving(lp.part, self._sim.layout, np.concatenate(found))
         packets[:, 2] = self._pairs.renumbered(packets[:, 1], packets[:, 2])
-        plain_packets.put_at_receivers(lp, self._sim.layout, packets)
+        plain_packets.put_on_links(lp, packets)
 
 
 # Saving and restoring the part of a run that one process holds.
@@ -405,9 +405,8 @@ class Saver(SnapshotPoints):
             if neighbour not in sent:
                 packets = self._checkpoints.read(f"sent-{neighbour}").arrays["packets"]
                 sent[neighbour] = packets.reshape(-1, lp.part.crossing_words)
-        coming = [plain_packets.coming_in(lp.part, sent[neighbour]) for neighbour in lp.part.neighbours]
-        if coming:
-            plain_packets.put_on_links(lp, np.concatenate(coming))
+        for neighbour in lp.part.neighbours:
+            plain_packets.put_on_links(lp, plain_packets.arriving(lp.part, self._sim.layout, sent[neighbour]))
 
 
 def make_due_changes(lp: LogicalProcess, begin_ps: int) -> None:

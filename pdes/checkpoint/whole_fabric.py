@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nadi.pdes.construction import packets as plain_packets
 from nadi.pdes.construction.layout import LogicalProcess, Part, offsets
 from nadi.pdes.core import Int64, packet, state as s
 
@@ -59,17 +60,14 @@ class QueuePairs:
             word1: int64[n], words 1 of the packets (pdes/core/packet.py).
             word2: int64[n], their words 2 with old numbers.
         """
-        # an acknowledgement goes to the sender of the data, and a pause frame names none
-        sender = np.where(packet.flags(word1) & packet.FLAG_ACK != 0, packet.destination(word1), packet.source(word1))
-        is_pause = packet.destination(word1) == packet.PAUSE_FRAME
-        sender = np.where(is_pause, 0, sender)
-        pair = self._number(sender, np.where(is_pause, -1, packet.sender_pair(word2)))
-        return np.where(is_pause, word2, (word2 & ~(PAIR_MASK << PAIR_SHIFT)) | (pair << PAIR_SHIFT))
+        sender, pair = plain_packets.sending_pairs(word1, word2)
+        number = self._number(sender, pair)
+        return np.where(pair < 0, word2, (word2 & ~(PAIR_MASK << PAIR_SHIFT)) | (number << PAIR_SHIFT))
 
     def receiver_keys(self, keys: Int64) -> Int64:
         """Return keys of receiving queue pairs, dst << 44 | src << 24 | queue pair of src, with new numbers."""
-        sender, pair = keys >> PAIR_SHIFT & ((1 << 20) - 1), keys & packet.PSN_MASK
-        return (keys & ~np.int64(packet.PSN_MASK)) | self._number(sender, pair)
+        number = self._number(packet.key_source(keys), keys & packet.PSN_MASK)
+        return (keys & ~np.int64(packet.PSN_MASK)) | number
 
     def _number(self, npu: Int64, pair: Int64) -> Int64:
         """Return the new number of a queue pair of an NPU by its old number, 0 for the number -1."""

@@ -187,25 +187,6 @@ def put_on_links(lp: LogicalProcess, packets: Int64) -> None:
     wait_on_links(lp.address, packets.ctypes.data, len(packets))
 
 
-def put_at_receivers(lp: LogicalProcess, layout: Layout, packets: Int64) -> None:
-    """Let those packets wait at the ends of their links that come to nodes of an LP.
-
-    Args:
-        lp: The logical process.
-        layout: Division of the fabric among LPs (`Layout`).
-        packets: Packets as of `sent_packets`, of any links.
-    """
-    graph, part = layout.graph, lp.part
-    own = packets[layout.owner[graph.link_dst[packets[:, LINK]]] == part.number]
-    links = np.concatenate([part.links, *part.links_in]).astype(np.int64)
-    # from the link's number in the fabric to its row of `tx`
-    row = np.zeros(graph.links, np.int64)
-    row[links] = np.arange(len(links))
-    own[:, LINK] = row[own[:, LINK]]
-    # links need their packets in the order of arrival
-    put_on_links(lp, own[np.argsort(own[:, 0], kind="stable")])
-
-
 @kernel
 def wait_on_links(world_address, packets_address, count):
     """Let packets wait on their links.
@@ -225,14 +206,35 @@ def wait_on_links(world_address, packets_address, count):
         carry(net, SET_DOWN, at)
 
 
-def coming_in(part: Part, packets: Int64) -> Int64:
-    """Return the packets of `sent_packets` over links to this part, with rows of its `tx`, in order of arrival."""
-    links = np.concatenate([*part.links_in, np.zeros(0, np.int64)]).astype(np.int64)  # rows behind its own links
-    if not len(links):
-        return packets[:0]
-    order = np.argsort(links)
-    place = np.minimum(np.searchsorted(links[order], packets[:, LINK]), len(links) - 1)
-    is_own = links[order][place] == packets[:, LINK]
-    found = packets[is_own]
-    found[:, LINK] = len(part.links) + order[place[is_own]]
+def arriving(part: Part, layout: Layout, packets: Int64) -> Int64:
+    """Return the packets of `sent_packets` that come to nodes of a part, in order of arrival, by rows of its `tx`.
+
+    Args:
+        part: Nodes and links of the LP.
+        layout: Division of the fabric among LPs (`Layout`).
+        packets: Packets as of `sent_packets`, of any links.
+    """
+    graph = layout.graph
+    found = packets[layout.owner[graph.link_dst[packets[:, LINK]]] == part.number]
+    links = np.concatenate([part.links, *part.links_in]).astype(np.int64)
+    # from the link's number in the fabric to its row of `tx`
+    row = np.zeros(graph.links, np.int64)
+    row[links] = np.arange(len(links))
+    found[:, LINK] = row[found[:, LINK]]
     return found[np.argsort(found[:, 0], kind="stable")]
+
+
+def sending_pairs(word1: Int64, word2: Int64) -> tuple[Int64, Int64]:
+    """Return the NPU that sends the data of each packet, and the number of its queue pair there.
+
+    A pause frame names none: it gets NPU 0 and number -1.
+
+    Args:
+        word1: int64[n], words 1 of the packets (pdes/core/packet.py).
+        word2: int64[n], their words 2.
+    """
+    is_pause = packet.destination(word1) == packet.PAUSE_FRAME
+    # an acknowledgement goes to the sender of the data
+    is_ack = packet.flags(word1) & packet.FLAG_ACK != 0
+    sender = np.where(is_ack, packet.destination(word1), packet.source(word1))
+    return np.where(is_pause, 0, sender), np.where(is_pause, -1, packet.sender_pair(word2))

@@ -55,17 +55,14 @@ class PairNumbers:
         self._of_npu = self.first[sim.layout.owner[: sim.program.npus]]
 
     def of_packets(self, word1: Int64, word2: Int64) -> Int64:
-        """Return the number of the queue pair of each packet, 0 for a pause frame, which has none.
+        """Return the number of the queue pair of each packet, -1 for a pause frame, which has none.
 
         Args:
             word1: int64[n], words 1 of the packets (pdes/core/packet.py).
             word2: int64[n], their words 2.
         """
-        is_pause = packet.destination(word1) == packet.PAUSE_FRAME
-        # an acknowledgement goes to the sender of the data
-        is_ack = packet.flags(word1) & packet.FLAG_ACK != 0
-        sender = np.where(is_pause, 0, np.where(is_ack, packet.destination(word1), packet.source(word1)))
-        return np.where(is_pause, 0, self._of_npu[sender] + packet.sender_pair(word2))
+        sender, pair = plain_packets.sending_pairs(word1, word2)
+        return np.where(pair < 0, -1, self._of_npu[sender] + pair)
 
     def of_receivers(self, keys: Int64) -> Int64:
         """Return the number of the queue pair that sends to each receiving one.
@@ -104,6 +101,15 @@ def plain(rows: Any) -> Any:
     return np.asarray(rows).view(np.ndarray)
 
 
+def queue_pairs_of(world: s.World) -> Any:
+    """Return the rows of an LP's sending queue pairs that are in use, as of `plain`.
+
+    Args:
+        world: State of the LP (`World`).
+    """
+    return plain(world.qps.qp)[: int(world.net.ctl.queue_pairs)]
+
+
 def _columns(rows: Any, names: str) -> Any:
     """Return the columns of rows with these names, divided by spaces, as one array."""
     columns = [rows[name] for name in names.split()]
@@ -112,9 +118,9 @@ def _columns(rows: Any, names: str) -> Any:
 
 def _with_numbers(pairs: PairNumbers, word1: Int64, word2: Int64, added: Int64) -> Int64:
     """Return words 2 of packets whose sequence numbers are further by `added`, by queue pair of all LPs."""
-    is_pause = packet.destination(word1) == packet.PAUSE_FRAME
-    by = added[pairs.of_packets(word1, word2)]
-    return np.where(is_pause, word2, (word2 & ~np.int64(packet.PSN_MASK)) | (word2 + by & packet.PSN_MASK))
+    number = pairs.of_packets(word1, word2)
+    by = np.where(number < 0, 0, added[number])
+    return (word2 & ~np.int64(packet.PSN_MASK)) | (word2 + by & packet.PSN_MASK)
 
 
 def _port_queues(world: s.World) -> tuple[Int64, Int64]:
@@ -209,7 +215,7 @@ def set_down(sim: Simulation, packets: Int64) -> int:
     """
     soonest_ps = s.INF
     for lp in sim.lps:
-        plain_packets.put_at_receivers(lp, sim.layout, packets)
+        plain_packets.put_on_links(lp, plain_packets.arriving(lp.part, sim.layout, packets))
         net = lp.world.net
         soonest_ps = min(soonest_ps, int(net.ctl.soonest_ps), int(net.next_time.min(initial=s.INF)))
     return soonest_ps
@@ -234,7 +240,7 @@ def instant(sim: Simulation, packets: Int64, moment_ps: int) -> Instant:
         moment_ps: Time in ps before which all has happened, and nothing else.
     """
     pairs = PairNumbers(sim)
-    una = np.concatenate([lp.world.qps.qp.una[: int(lp.world.net.ctl.queue_pairs)] for lp in sim.lps])
+    una = np.concatenate([queue_pairs_of(lp.world)["una"] for lp in sim.lps])
     wires = packets.copy()
     wires[:, 0] -= moment_ps
     wires[:, 2] = _with_numbers(pairs, wires[:, 1], wires[:, 2], -una)
@@ -245,7 +251,7 @@ def instant(sim: Simulation, packets: Int64, moment_ps: int) -> Instant:
 def _part(world: s.World, numbers: PairNumbers, una: Int64, first: int, moment_ps: int) -> PartInstant:
     """Return the state of an LP at a moment; una: that of all queue pairs, of which the LP's begin at `first`."""
     net: Any = world.net
-    pairs = plain(world.qps.qp)[: int(net.ctl.queue_pairs)]
+    pairs = queue_pairs_of(world)
     own_una = una[first : first + len(pairs)]
     same = _queued(world, numbers, *_port_queues(world), moment_ps, una)
     same += [_columns(plain(world.npus.port), _PORT_WORDS), _columns(plain(world.npus.npu), _NPU_WORDS)]
@@ -302,7 +308,7 @@ def stretches_left(sim: Simulation, earlier: Instant, now: Instant, pending_ps: 
     moving = sent > 0
     if (sent < 0).any() or not moving.any():
         return 0
-    qp = np.concatenate([plain(lp.world.qps.qp)[: int(lp.world.net.ctl.queue_pairs)] for lp in sim.lps])[moving]
+    qp = np.concatenate([queue_pairs_of(lp.world) for lp in sim.lps])[moving]
     if (qp["head_message"] != qp["current_message"]).any():
         return 0
     # the last packet of a message is not sent in these stretches

@@ -107,7 +107,7 @@ class WithinMessages:
                 return False
             if net.ctl.cell_ps != net.const.long_cell_ps or net.ctl.changes_cell:  # packets cross NVLinks
                 return False
-            pairs = under_way.plain(lp.world.qps.qp)[: int(net.ctl.queue_pairs)]
+            pairs = under_way.queue_pairs_of(lp.world)
             pairs = pairs[pairs["una"] != pairs["end_seq"]]
             left = pairs["current_end"] - pairs["next_seq"]
             is_within = (pairs["current_message"] >= 0) & (pairs["head_message"] == pairs["current_message"])

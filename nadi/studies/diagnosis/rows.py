@@ -146,7 +146,11 @@ def question_of(simulator: Simulator, log: BenchmarkLog) -> Any:  # noqa: ANN401
         simulator: The cluster.
         log: The test.
     """
-    place = place_of(simulator, log, log.rows[0].size_bytes)
+    return _question(simulator, place_of(simulator, log, log.rows[0].size_bytes))
+
+
+def _question(simulator: Simulator, place: TimedCollective) -> Any:  # noqa: ANN401 - Question is not offered by name
+    """Return the question of a measurement's time."""
     return collective_question(simulator.fabric_of(HEALTHY, place).graph, simulator.algorithm(HEALTHY, place))
 
 
@@ -192,8 +196,7 @@ def latency_sd(simulator: Simulator, place: TimedCollective) -> float:
     """
     empty = place._replace(size_bytes=min(place.size_bytes, _EMPTY_BYTES))
     share = min(1.0, simulator.time_us(HEALTHY, empty) / simulator.time_us(HEALTHY, place))
-    question = collective_question(simulator.fabric_of(HEALTHY, place).graph, simulator.algorithm(HEALTHY, place))
-    band = class_bands(question.class_name()).at(1.0)
+    band = class_bands(_question(simulator, place).class_name()).at(1.0)
     smallest = LATENCY_SD if simulator.hosts(place) == 1 else FAR_LATENCY_SD
     # two standard deviations, up to which a row is healthy, then end where the band of `nadi expect` does
     return share * max(smallest, math.log(band.high) / 2 if band else 0.0)
