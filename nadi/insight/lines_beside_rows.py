@@ -68,7 +68,7 @@ def with_nccl_line(info: NcclInfo, line: str) -> NcclInfo:
     """Return what NCCL has printed, with one more line.
 
     Args:
-        info: What earlier lines say.
+        info: What earlier lines of the log have said about NCCL.
         line: A line with "NCCL" in it.
     """
     found: dict[str, object] = {}
@@ -110,7 +110,7 @@ def with_host_line(evidence: HostEvidence, line: str) -> HostEvidence:
     """Return what perftest and nvidia-smi have printed, with one more line.
 
     Args:
-        evidence: What earlier lines say.
+        evidence: What earlier lines of the log have said about hosts and network.
         line: A line of the log.
     """
     words = line.split() or [""]

@@ -384,7 +384,7 @@ def nccl_parameters(environment: Mapping[str, str], kind: str, place: str = "--c
     Args:
         environment: The variables by name, of which others than those of NCCL's algorithms do not count.
         kind: The kind of collective.
-        place: Where the variables are, for messages.
+        place: File or option that has the variables, which messages name.
     """
     nccl: dict[str, str] = {}
     for name, value in environment.items():

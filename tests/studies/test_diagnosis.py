@@ -400,6 +400,7 @@ def test_variables_of_a_log_apply_to_its_prediction(tmp_path, rails):
     assert chosen(NVLS_ENABLE="0", ALGO="Ring,Tree").startswith(("tree", "ring"))  # lists are left to NCCL
     assert chosen(ALGO="Ring", MAX_NCHANNELS="4") == "ring simple, 4 channels, h100"
     assert chosen(ALGO="Ring", MIN_CTAS="32") == "ring simple, 32 channels, h100"
+    assert chosen(ALGO="Ring", MIN_NCHANNELS="64") == "ring simple, 32 channels, h100"  # as many as Nadi models
     assert chosen(ALGO="Ring", MIN_CTAS="2") == "ring simple, 16 channels, h100"
 
 

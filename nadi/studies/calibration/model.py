@@ -88,7 +88,7 @@ class SiteFabric:
         """Return the time of a row in microseconds, as `nadi collective --fidelity closed-form` does.
 
         Args:
-            row: The row.
+            row: Measured row, whose kind of collective, number of GPUs and size count.
             factors: The factors of the site; None = those of the cluster's own file.
         """
         text = self.algorithm(row.kind)
@@ -117,7 +117,7 @@ class SiteFabric:
         """Return the time of a row in microseconds by the formula of its algorithm.
 
         Args:
-            row: The row.
+            row: Measured row, whose kind of collective, number of GPUs and size count.
             factors: The factors of the site.
         """
         chosen = choose(row.kind, algorithm_with(self.algorithm(row.kind), factors, dict(row.parameters)))
@@ -150,7 +150,7 @@ class SiteModel:
 
         Args:
             fabrics: The fabric by its number of GPUs.
-            rows: The rows.
+            rows: Measured rows, in the order of the results.
         """
         self._fabrics, self._rows = fabrics, rows
         self._correction, self._tilt = np.zeros(len(rows)), np.zeros(len(rows))

@@ -29,7 +29,7 @@ def factors(simulator: Simulator, logs: Sequence[BenchmarkLog]) -> Mapping[str, 
     """Return the factor on the probability of each cause that the logs say something about.
 
     Args:
-        simulator: The cluster.
+        simulator: Simulator of the cluster that was measured, with the times it has found so far.
         logs: The tests, with the lines around them.
     """
     found: dict[str, float] = {}
@@ -62,7 +62,7 @@ def has_fast_nics(simulator: Simulator, log: BenchmarkLog) -> bool:
     """Return whether perftest had the rate of a port on every NIC that a test used.
 
     Args:
-        simulator: The cluster.
+        simulator: Simulator of the cluster that was measured, with the times it has found so far.
         log: The test, with the names of NICs that NCCL printed.
     """
     used = {nic.name for nic in log.nccl.nics} if log.nccl else set()
@@ -74,8 +74,8 @@ def link_bytes_per_s(simulator: Simulator, log: BenchmarkLog) -> float:
     """Return the rate of a port of a NIC of the cluster in bytes per second; 0 = there is no network.
 
     Args:
-        simulator: The cluster.
-        log: The test.
+        simulator: Simulator of the cluster that was measured, with the times it has found so far.
+        log: Log of one test, with at least one row.
     """
     graph = simulator.fabric_of(HEALTHY, place_of(simulator, log, log.rows[0].size_bytes)).graph
     return float(np.max(graph.link_rate_bps[nic_links(graph)], initial=0.0)) / 8

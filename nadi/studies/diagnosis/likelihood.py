@@ -62,7 +62,7 @@ def covariance(rows: Rows, noise: Noise) -> Floats:
     """Return float64[n, n], the covariance of the errors of rows.
 
     Args:
-        rows: The rows.
+        rows: Measured rows beside the predictions of a healthy cluster.
         noise: Standard deviations of their errors.
     """
     same_test = rows.test[:, None] == rows.test[None, :]
@@ -86,7 +86,7 @@ def unknown_covariance(rows: Rows) -> Floats:
     """Return float64[n, n], the covariance of the effect of a cause that no catalogue has.
 
     Args:
-        rows: The rows.
+        rows: Measured rows beside the predictions of a healthy cluster.
     """
     same_test = rows.run[:, None] == rows.run[None, :]
     return np.asarray(_UNKNOWN_SD**2 * np.exp(-_octaves(rows) / _UNKNOWN_OCTAVES) * same_test)
@@ -96,7 +96,7 @@ def log_density(residual: Floats, covariances: Floats) -> float:
     """Return the logarithm of a normal density with mean 0.
 
     Args:
-        residual: float64[n], values.
+        residual: float64[n], observed less predicted values of a normal distribution with mean 0.
         covariances: float64[n, n], their covariance.
     """
     factor = np.linalg.cholesky(covariances)

@@ -56,7 +56,7 @@ def separating(
     """Return the measurement whose times with two changes differ most in units of noise; None if none differs by one.
 
     Args:
-        simulator: The cluster.
+        simulator: Simulator of the cluster that was measured, with the times it has found so far.
         logs: Tests that are there already.
         noise: Errors of predictions.
         what_ifs: The changes by name of the hypothesis, the more probable first.

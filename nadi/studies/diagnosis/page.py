@@ -15,7 +15,7 @@ def write_page(diagnosis: Diagnosis, path: Path) -> None:
     """Write the page; OutputError, in one line: it cannot be written.
 
     Args:
-        diagnosis: The diagnosis.
+        diagnosis: Diagnosis that is shown.
         path: File of the page, whose name ends in .html.
     """
     pages.write_page(path, diagnosis_page(diagnosis))
@@ -25,7 +25,7 @@ def diagnosis_page(diagnosis: Diagnosis) -> pages.Page:
     """Return the page: causes and the next measurement, a chart for each collective, and the table of all rows.
 
     Args:
-        diagnosis: The diagnosis.
+        diagnosis: Diagnosis that is shown.
     """
     causes: list[pages.Part] = [pages.from_terminal(causes_table(diagnosis))]
     if diagnosis.measurement is not None:

@@ -18,7 +18,7 @@ def verdict_text(diagnosis: Diagnosis) -> str:
     """Return the diagnosis as a sentence.
 
     Args:
-        diagnosis: The diagnosis.
+        diagnosis: Diagnosis that is shown.
     """
     best = diagnosis.hypotheses[0]
     slow = sum(not row.is_healthy for row in diagnosis.rows)
@@ -34,7 +34,7 @@ def measurement_text(measurement: NextMeasurement) -> str:
     """Return the next measurement as a sentence.
 
     Args:
-        measurement: The measurement.
+        measurement: Measurement that would separate the two most probable hypotheses.
     """
     (first, second), (first_us, second_us) = measurement.names, measurement.times_us
     setting = f" with {measurement.settings}" if measurement.settings else ""
@@ -49,7 +49,7 @@ def diagnosis_tables(diagnosis: Diagnosis) -> "Group":
     """Return the tables of rows and of hypotheses, with notes.
 
     Args:
-        diagnosis: The diagnosis.
+        diagnosis: Diagnosis that is shown.
     """
     from rich.console import Group
 
@@ -63,7 +63,7 @@ def rows_table(diagnosis: Diagnosis) -> FittedTable:
     """Return the table of all rows beside the band of healthy times.
 
     Args:
-        diagnosis: The diagnosis.
+        diagnosis: Diagnosis that is shown.
     """
     rows = FittedTable(
         f"{diagnosis.cluster}: {verdict_text(diagnosis)}",
@@ -97,7 +97,7 @@ def causes_table(diagnosis: Diagnosis) -> FittedTable:
     """Return the table of hypotheses, with notes about what these rows do not show.
 
     Args:
-        diagnosis: The diagnosis.
+        diagnosis: Diagnosis that is shown.
     """
     causes = FittedTable(
         "hypotheses", ("probability", 2), name_column("name"), text_column("what"), text_column("look at", 1)

@@ -10,7 +10,7 @@ import numpy as np
 
 from nadi.errors import ConfigError
 from nadi.insight.benchmark_logs import SEND_RECEIVE, BenchmarkLog, BenchmarkRow
-from nadi.insight.nccl_tests_command import nccl_parameters
+from nadi.insight.nccl_tests_command import MAX_CHANNELS, nccl_parameters
 from nadi.insight.node_times import bus_factor
 from nadi.studies.diagnosis.likelihood import FAR_LATENCY_SD, LATENCY_SD, Noise
 from nadi.studies.diagnosis.simulating import HEALTHY, Simulator, TimedCollective
@@ -23,7 +23,6 @@ _MIN_ROWS = 4  # rows of each test that are simulated, if it has so many
 _WITHOUT_CASES = 0.15  # mean error where validation has no measured case: that of the worst classes of NCCL
 _BAND_SDS = 2.0  # half width of the band of healthy times in standard deviations: 95 % of healthy rows
 _EMPTY_BYTES = 1024  # size whose time is all latency
-_MAX_CHANNELS = 64  # number of channels that NCCL has at most (MAXCHANNELS)
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,8 @@ def place_of(simulator: Simulator, log: BenchmarkLog, size_bytes: int) -> TimedC
     """Return the measurement that a row of a log is, with what NCCL's variables in the log set.
 
     Args:
-        simulator: The cluster.
-        log: The test.
+        simulator: Simulator of the cluster that was measured, with the times it has found so far.
+        log: Log of one test, with at least one row.
         size_bytes: Size of the row in bytes.
 
     Raises:
@@ -113,17 +112,17 @@ def _channels(simulator: Simulator, place: TimedCollective, settings: Mapping[st
 
 
 def _count(settings: Mapping[str, str], name: str) -> int:
-    """Return the number that a variable has; 0 = none."""
+    """Return the number of channels that a variable has, at most as many as Nadi models; 0 = none."""
     text = settings.get(name, "")
-    return int(text) if text.isdecimal() and len(text) < 4 and int(text) <= _MAX_CHANNELS else 0
+    return min(int(text), MAX_CHANNELS) if text.isdecimal() and len(text) < 4 else 0
 
 
 def check(simulator: Simulator, log: BenchmarkLog) -> None:
     """Refuse a log that the cluster cannot have, or whose collective has no times; ConfigError.
 
     Args:
-        simulator: The cluster.
-        log: The test.
+        simulator: Simulator of the cluster that was measured, with the times it has found so far.
+        log: Log of one test, with at least one row.
     """
     place = f"{log.file}:{log.rows[0].line}"
     if log.collective not in {*KINDS, SEND_RECEIVE}:
@@ -143,8 +142,8 @@ def question_of(simulator: Simulator, log: BenchmarkLog) -> Any:  # noqa: ANN401
     """Return the question of a log's times, by whose class errors are counted.
 
     Args:
-        simulator: The cluster.
-        log: The test.
+        simulator: Simulator of the cluster that was measured, with the times it has found so far.
+        log: Log of one test, with at least one row.
     """
     return _question(simulator, place_of(simulator, log, log.rows[0].size_bytes))
 
@@ -158,8 +157,8 @@ def bar_of(simulator: Simulator, log: BenchmarkLog) -> ErrorBar:
     """Return the error bar of a log's times.
 
     Args:
-        simulator: The cluster.
-        log: The test.
+        simulator: Simulator of the cluster that was measured, with the times it has found so far.
+        log: Log of one test, with at least one row.
     """
     return error_bars([question_of(simulator, log)])[0]
 
@@ -177,8 +176,8 @@ def timed(simulator: Simulator, log: BenchmarkLog, row: BenchmarkRow, noise: Noi
     """Return a row beside the time that is predicted for a healthy cluster.
 
     Args:
-        simulator: The cluster.
-        log: The test.
+        simulator: Simulator of the cluster that was measured, with the times it has found so far.
+        log: Log of one test, with at least one row.
         row: The row of the test.
         noise: Errors of predictions of its class.
     """
@@ -191,7 +190,7 @@ def latency_sd(simulator: Simulator, place: TimedCollective) -> float:
     """Return the standard deviation of ln(time) for latencies: of the share that a nearly empty buffer takes, too.
 
     Args:
-        simulator: The cluster.
+        simulator: Simulator of the cluster that was measured, with the times it has found so far.
         place: The measurement.
     """
     empty = place._replace(size_bytes=min(place.size_bytes, _EMPTY_BYTES))
